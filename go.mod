@@ -1,0 +1,3 @@
+module github.com/fleetlimit/fleetlimit
+
+go 1.26.0
