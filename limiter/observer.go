@@ -119,3 +119,20 @@ type Totals struct {
 	// EvictedOverflow and EvictedExpired count entries that left the cache.
 	EvictedOverflow, EvictedExpired int64
 }
+
+// add adds u to t.
+func (t *Totals) add(u Totals) {
+	t.Accepted += u.Accepted
+	t.Denied += u.Denied
+	t.FirstSeen += u.FirstSeen
+	t.Acknowledged += u.Acknowledged
+	t.Unknown += u.Unknown
+	t.Dropped += u.Dropped
+	t.Regressions += u.Regressions
+	t.Exchanges += u.Exchanges
+	t.FailedExchanges += u.FailedExchanges
+	t.Commands += u.Commands
+	t.Misuse += u.Misuse
+	t.EvictedOverflow += u.EvictedOverflow
+	t.EvictedExpired += u.EvictedExpired
+}

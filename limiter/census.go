@@ -1,0 +1,61 @@
+package limiter
+
+// census learns how many nodes there are: each adds one to a counter of the epoch,
+// once per epoch and partition.
+type census struct {
+	epoch    int64 // the last one that this node took part in
+	entered  bool
+	owing    bool  // the counter's expiry is to be confirmed
+	settled  bool  // the epoch's total has been read after all had time to enter
+	previous int64 // total of the epoch before
+	current  int64
+
+	add, expire, get int // indices in the batch, -1 if not part of it
+}
+
+func newCensus() census { return census{add: -1, expire: -1, get: -1} }
+
+// plan adds to the batch what is to be done for the census.
+func (c *census) plan(p *partition, in *instant) {
+	b := &p.batch
+	if c.epoch != in.epoch {
+		last := *c
+		*c = newCensus()
+		c.epoch = in.epoch
+		if last.epoch == in.epoch-1 {
+			c.previous = last.current
+		}
+	}
+	counter := Counter{Epoch: in.epoch, Series: SeriesNodes}
+	if !c.entered {
+		c.add = len(b.Adds)
+		b.Adds = append(b.Adds, Add{Counter: counter, Delta: 1})
+	} else if !c.settled && p.l.settled(in.epoch-1, in.now) {
+		c.get = len(b.Gets)
+		b.Gets = append(b.Gets, Get{Counter: counter})
+	}
+	if !c.entered || c.owing {
+		c.expire = len(b.Expires)
+		b.Expires = append(b.Expires, Expire{Counter: counter, Lifetime: p.l.lifetime("", in.epoch, in.now)})
+	}
+}
+
+// apply takes in the results. An add that may have arrived is not repeated.
+func (c *census) apply(p *partition) {
+	b := &p.batch
+	if c.add >= 0 {
+		if x := &b.Adds[c.add]; x.Outcome != NotApplied {
+			c.entered, c.owing = true, true
+			c.current = max(c.current, x.Total)
+		}
+	}
+	if c.expire >= 0 && c.owing && b.Expires[c.expire].Outcome == Applied {
+		c.owing = false
+	}
+	if c.get >= 0 && b.Gets[c.get].OK {
+		c.settled = true
+		c.current = max(c.current, b.Gets[c.get].Total)
+	}
+	c.add, c.expire, c.get = -1, -1, -1
+	p.nodes.Store(max(1, c.previous, c.current))
+}

@@ -1,0 +1,265 @@
+package limiter
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/fleetlimit/fleetlimit/cache"
+)
+
+// An entry's state bits.
+const (
+	// listed: on the partition's stack or among the entries it tracks, so that
+	// nothing more need be done for its counts to reach the store.
+	listed uint32 = 1 << iota
+	// stacked: on the partition's stack.
+	stacked
+	// urgent: it has asked for an early tick.
+	urgent
+	// known: the store has told about the current window.
+	known
+	// evicted: no longer in the cache.
+	evicted
+)
+
+// Entry is what this node knows of one key: per epoch of the window a counter
+// of its own events, and the fleet's total as last heard. It is opaque; caches
+// hold pointers to entries and nothing else.
+//
+// Decisions read and write entries without locks. Each epoch has a slot, and
+//
+//	count(epoch) = own + base
+//
+// where own only ever grows and is written by decisions, and base is written by
+// the loop: the fleet's total at the last reply, less what this node had sent of
+// own by then. A reply thus publishes one number, and a decision that runs
+// beside it sees every event exactly once. Slots are used again for later epochs
+// without resetting own: base is set so that the count is 0.
+type Entry struct {
+	// Read by decisions, written rarely.
+	link      cache.Link
+	key       string
+	part      *partition
+	overrides atomic.Pointer[overrides] // the set that limit was taken from
+	limit     atomic.Int64
+	attention atomic.Int64 // the level at which to ask for an early tick
+	fleet     [2]fleetSlot
+	more      []moreSlot // for more than one epoch per window
+	leak      atomic.Pointer[leakMark]
+
+	// Guarded by mu, used by the loop. A decision takes mu at most once per epoch,
+	// to turn the slots over.
+	mu        sync.Mutex
+	exchanged int64   // time of the last successful exchange, 0 before
+	waiting   int64   // time since which counts have been waiting
+	renewed   int64   // time of the last full read
+	touched   int64   // time at which the cache last heard of use
+	accounted int64   // the sum of the slots' own that Totals.Accepted holds
+	refused   int64   // denied events since the last exchange
+	approach  float32 // rate at which the level rose lately, per second
+	lastLevel float32 // level after the last reply
+	jitter    float32 // shortens the next interval: 0.8 to 1
+	tier      int8    // as of the last exchange, -1 before
+	tracked   bool    // among the partition's tracked entries
+
+	// Written by decisions.
+	own    [2]atomic.Int64
+	denied atomic.Int64
+	state  atomic.Uint32
+	next   *Entry // while stacked
+}
+
+// fleetSlot is the part of an epoch's slot that decisions only read.
+type fleetSlot struct {
+	epoch atomic.Int64
+	base  atomic.Int64
+
+	// The rest is guarded by Entry.mu.
+	start   int64 // own when the epoch began to use the slot
+	sent    int64 // own as far as it has been sent, in-flight counts included
+	total   int64 // the store's counter at the last reply
+	trouble *trouble
+	heard   heard
+	birth   birth
+}
+
+// heard says how much the store has told about an epoch.
+type heard uint8
+
+const (
+	heardNothing heard = iota
+	heardOnce
+	// heardLast: read after the epoch's stragglers had time to land, so that the
+	// total will not change any more.
+	heardLast
+)
+
+// birth says whether the counter in the store will go away by itself.
+type birth uint8
+
+const (
+	unborn  birth = iota // this node has added nothing to it
+	unarmed              // added to, no expiry confirmed
+	armed                // an expiry has been confirmed
+)
+
+// trouble remembers, for one epoch, what the store's totals leave out.
+type trouble struct {
+	// lost is added to every total: the store has forgotten that much.
+	lost int64
+	// floor is the least that the fleet's total can be, given adds that may or
+	// may not have arrived.
+	floor int64
+}
+
+// moreSlot is one of the slots beyond the two that a one-epoch window needs.
+type moreSlot struct {
+	fleet fleetSlot
+	own   atomic.Int64
+}
+
+func (e *Entry) slot(i int) (*fleetSlot, *atomic.Int64) {
+	if i < len(e.fleet) {
+		return &e.fleet[i], &e.own[i]
+	}
+	m := &e.more[i-len(e.fleet)]
+	return &m.fleet, &m.own
+}
+
+// newEntry returns an entry for key that knows nothing.
+func (l *Limiter) newEntry(key string) *Entry {
+	e := &Entry{key: key, part: l.partitionOf(key), tier: -1}
+	if extra := l.grid.slots() - len(e.fleet); extra > 0 {
+		e.more = make([]moreSlot, extra)
+	}
+	e.turn(l.time.instant(), l)
+	return e
+}
+
+// turn brings the slots to the window that ends with in's epoch. What the slots
+// held of epochs that nobody can read any more is dropped, and what they held of
+// epochs that lie ahead, because the clock was set back, becomes part of the
+// current one. e.mu is held, or e is not shared yet.
+func (e *Entry) turn(in instant, l *Limiter) {
+	var aheadUnsent, aheadSent, dropped int64
+	turned := 0
+	for k := range l.grid.slots() {
+		epoch := in.epoch - int64(k)
+		s, own := e.slot(l.grid.slotOf(epoch))
+		held := s.epoch.Load()
+		if held == epoch {
+			continue
+		}
+		turned++
+		x := own.Load()
+		if held > in.epoch {
+			aheadUnsent += x - s.sent
+			aheadSent += s.base.Load() + s.sent // others' counts included: they were admitted as well
+		} else {
+			dropped += x - s.sent
+		}
+		s.start, s.sent, s.total, s.trouble = x, x, 0, nil
+		s.heard, s.birth = heardNothing, unborn
+		s.base.Store(-x)
+		s.epoch.Store(epoch)
+	}
+	if dropped > 0 {
+		e.part.counted.dropped.Add(dropped)
+	}
+	if turned == l.grid.slots() {
+		// Nothing is left of what the store has told.
+		e.clear(known)
+		e.attention.Store(coldAttention(e.limit.Load()))
+	}
+	if aheadUnsent > 0 || aheadSent > 0 {
+		s, own := e.slot(in.slot)
+		if aheadSent > 0 {
+			s.base.Add(aheadSent)
+			s.assume()
+		}
+		own.Add(aheadUnsent)
+		e.accounted += aheadUnsent
+	}
+}
+
+// mend returns the slot's trouble, made if there was none.
+func (s *fleetSlot) mend() *trouble {
+	if s.trouble == nil {
+		s.trouble = &trouble{}
+	}
+	return s.trouble
+}
+
+// set and clear change state bits. set reports whether any of them was unset.
+func (e *Entry) set(bits uint32) bool { return e.state.Or(bits)&bits != bits }
+func (e *Entry) clear(bits uint32)    { e.state.And(^bits) }
+func (e *Entry) has(bits uint32) bool { return e.state.Load()&bits == bits }
+
+// counts writes the fleet's count per epoch into counts, as grid.level wants
+// them. Slots of other epochs count as 0.
+func (e *Entry) counts(g grid, in *instant, counts []int64) {
+	for k := range g.slots() {
+		counts[k] = 0
+		if s, own := e.slot(g.before(in, k)); s.epoch.Load() == in.epoch-int64(k) {
+			counts[k] = s.base.Load() + own.Load()
+		}
+	}
+}
+
+// unsent returns how many of this node's events the store does not have, not
+// counting those in flight. e.mu is held.
+func (e *Entry) unsent(g grid) int64 {
+	var sum int64
+	for i := range g.slots() {
+		s, own := e.slot(i)
+		sum += own.Load() - s.sent
+	}
+	return sum
+}
+
+// acknowledge takes in a reply about an epoch: the store's total, after delta of
+// this node's events were added. e.mu is held.
+func (s *fleetSlot) acknowledge(total, delta int64) (regressed bool) {
+	before := s.believed(delta)
+	t := s.trouble
+	if s.heard != heardNothing && total < addSaturating(s.total, delta) {
+		// Counters only grow: the store has lost data. What was believed stays
+		// believed for the rest of the window, and later totals count on top.
+		regressed = true
+		t = s.mend()
+		t.lost = addSaturating(t.lost, addSaturating(s.total, delta)-total)
+		if s.birth == armed {
+			s.birth = unarmed
+		}
+	}
+	s.total = total
+	if t != nil {
+		total = addSaturating(total, t.lost)
+		if t.floor > 0 {
+			// This node's own events are certain, whatever became of earlier ones.
+			t.floor = addSaturating(before, delta)
+			total = max(total, t.floor)
+		}
+	}
+	// Never less than this node's own.
+	total = max(total, s.sent-s.start)
+	s.base.Store(total - s.sent)
+	return regressed
+}
+
+// believed returns the fleet's total as believed before the reply to an add of
+// delta. e.mu is held.
+func (s *fleetSlot) believed(delta int64) int64 { return s.base.Load() + s.sent - delta }
+
+// doubt takes in that the last add may or may not have reached the store. The
+// node counts it as arrived, and never sends it again. e.mu is held.
+func (s *fleetSlot) doubt() {
+	s.assume()
+	if s.birth == unborn {
+		s.birth = unarmed
+	}
+}
+
+// assume takes all that has been sent for counted, whatever totals the store
+// will report. e.mu is held.
+func (s *fleetSlot) assume() { s.mend().floor = s.base.Load() + s.sent }
