@@ -5,7 +5,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 
 GO ?= go
-TOOL := $(GO) tool -modfile='$(CURDIR)/internal/tools/go.mod'
+STATICCHECK := $(GO) tool -modfile='$(CURDIR)/internal/tools/go.mod' staticcheck -checks inherit,ST1000,ST1020,ST1021
 
 # BESIDE_SERVERS runs a target with REDIS_ADDR and VALKEY_ADDR set.
 BESIDE_SERVERS := scripts/servers.sh $(MAKE) --no-print-directory
@@ -44,8 +44,8 @@ race: ## all tests beside real servers, under the race detector
 lint: ## format, vet and staticcheck, in every module
 	@files=$$(gofmt -s -l .); if [ -n "$$files" ]; then echo "run 'make fmt' for:" $$files; exit 1; fi
 	$(GO) vet ./...
-	$(TOOL) staticcheck ./...
-	$(call in_nested,$(GO) vet ./... && $(TOOL) staticcheck ./...)
+	$(STATICCHECK) ./...
+	$(call in_nested,$(GO) vet ./... && $(STATICCHECK) ./...)
 
 .PHONY: fmt
 fmt: ## format the code
