@@ -100,7 +100,7 @@ func nothingRead(in *input) error {
 	for _, s := range in.sources {
 		lines += s.unreadable
 	}
-	errs := []error{in.err(), fmt.Errorf("nothing to replay: %s lines, none of them readable", thousands(lines))}
+	errs := []error{in.err(), fmt.Errorf("nothing to replay: 0 of %s lines are readable", thousands(lines))}
 	for _, b := range in.unreadable {
 		errs = append(errs, fmt.Errorf("%s:%d: %s", b.File, b.Line, b.Reason))
 	}

@@ -243,8 +243,8 @@ func TestRun_UnreadableLinesAreCountedAndTheFirstShown(t *testing.T) {
 func TestRun_NothingReadable(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct{ name, log, want string }{
-		{"empty", "", "replay: nothing to replay: 0 lines, none of them readable\n"},
-		{"junk", "a\n\n", "replay: nothing to replay: 2 lines, none of them readable\n" +
+		{"empty", "", "replay: nothing to replay: 0 of 0 lines are readable\n"},
+		{"junk", "a\n\n", "replay: nothing to replay: 0 of 2 lines are readable\n" +
 			"replay: -:1: neither an access log line nor a timestamp, a key and a count\n" +
 			"replay: -:2: empty line\n"},
 	} {

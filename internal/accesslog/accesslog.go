@@ -32,7 +32,7 @@ const MaxCount = 1_000_000_000
 type Record struct {
 	// Line is the number of the line in its log, from 1.
 	Line int64
-	// Time is when the request came, between the years 1970 and 2261.
+	// Time is when the request came, between the years 1970 and 2199.
 	Time time.Time
 	// Key is who asked. It is not empty and holds no blank or tab.
 	Key string

@@ -11,11 +11,12 @@ import (
 // clfTime is the time of the common log format.
 const clfTime = "02/Jan/2006:15:04:05 -0700"
 
-var maxTime = time.Date(2262, time.January, 1, 0, 0, 0, 0, time.UTC)
+// maxTime leaves room to reckon with windows after it in nanoseconds.
+var maxTime = time.Date(2200, time.January, 1, 0, 0, 0, 0, time.UTC)
 
 const (
 	notATime   = "neither an access log line nor a timestamp, a key and a count"
-	outOfRange = "time is not between the years 1970 and 2261"
+	outOfRange = "time is not between the years 1970 and 2199"
 )
 
 // parse reads one line without its line end. A line that cannot be read gives
