@@ -13,7 +13,7 @@ BESIDE_SERVERS := scripts/servers.sh $(MAKE) --no-print-directory
 # Modules inside this one. internal/tools is a go.mod without code.
 MODULES := $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.mod -not -path './.*'))
 NESTED := $(filter-out internal/tools,$(MODULES))
-in_nested = @for module in $(NESTED); do (cd "$$module" && echo "# $$module" && $(1)); done
+in_nested = @for module in $(NESTED); do (cd "$$module" && echo "in $$module:" && $(1)); done
 
 BENCH ?= .
 COUNT ?= 1
