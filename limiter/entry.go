@@ -132,7 +132,9 @@ func (l *Limiter) newEntry(key string) *Entry {
 	if extra := l.grid.slots() - len(e.fleet); extra > 0 {
 		e.more = make([]moreSlot, extra)
 	}
-	e.turn(l.time.instant(), l)
+	in := l.time.instant()
+	e.renewed, e.touched = in.now, in.now
+	e.turn(in, l)
 	return e
 }
 

@@ -178,7 +178,7 @@ func (p *partition) plan(e *Entry, in *instant) {
 		adds:    span{from: len(b.Adds)},
 		expires: span{from: len(b.Expires)},
 		gets:    span{from: len(b.Gets)},
-		full:    e.renewed == 0 || in.now-e.renewed >= int64(l.cfg.CacheTTL)/2 || p.health.recovered > e.exchanged,
+		full:    in.now-e.renewed >= int64(l.cfg.CacheTTL)/2 || p.health.recovered > e.exchanged,
 	}
 	for k := range l.grid.slots() {
 		epoch := in.epoch - int64(k)
