@@ -25,6 +25,8 @@ type Limiter struct {
 	parts []*partition
 	split Partitioned // nil if the store is a single one
 
+	simple bool // one epoch per window and the window's own decay
+
 	overrides atomic.Pointer[overrides]
 	orphans   orphans
 
@@ -57,6 +59,7 @@ func New(store Store, cfg Config) (*Limiter, error) {
 		time:      newTimekeeper(g, cfg.Window, cfg.Clock),
 		split:     split,
 		orphans:   orphans{limit: cfg.CacheEntries},
+		simple:    cfg.Epochs == 1 && cfg.Decay == DecayWindow,
 		stop:      make(chan struct{}),
 		closeDone: make(chan struct{}),
 	}
