@@ -135,7 +135,7 @@ func (l *Limiter) quick(e *Entry, in *instant, n int64) bool {
 		return false
 	}
 	i, j := in.slot&1, ^in.slot&1
-	current, leaving := &e.fleet[i], &e.fleet[j]
+	current, leaving := &e.views[i], &e.views[j]
 	if current.epoch.Load() != in.epoch || leaving.epoch.Load() != in.epoch-1 {
 		return false
 	}
@@ -181,26 +181,25 @@ func (l *Limiter) standing(e *Entry, in *instant) (fixed, base int64, own *atomi
 		e.turn(*in, l)
 		e.mu.Unlock()
 	}
-	s, own := e.slot(in.slot)
-	base = s.base.Load()
 	if l.cfg.Decay == DecayLeak {
 		if m := e.leak.Load(); m != nil {
 			return l.leaking(e, in, m)
 		}
 	}
-	old, oldOwn := e.slot(l.grid.before(in, l.grid.epochs))
-	fixed = l.grid.leaving(in, old.base.Load()+oldOwn.Load())
+	leaving := e.slot(l.grid.before(in, l.grid.epochs))
+	fixed = l.grid.leaving(in, leaving.base.Load()+leaving.own.Load())
 	for k := 1; k < l.grid.epochs; k++ {
-		s, own := e.slot(l.grid.before(in, k))
-		fixed = addSaturating(fixed, s.base.Load()+own.Load())
+		s := e.slot(l.grid.before(in, k))
+		fixed = addSaturating(fixed, s.base.Load()+s.own.Load())
 	}
-	return fixed, base, own
+	current := e.slot(in.slot)
+	return fixed, current.base.Load(), current.own
 }
 
 // turned reports whether the slots are those of in's window.
 func (e *Entry) turned(g grid, in *instant) bool {
 	for k := range g.slots() {
-		if s, _ := e.slot(g.before(in, k)); s.epoch.Load() != in.epoch-int64(k) {
+		if s := e.slot(g.before(in, k)); s.epoch.Load() != in.epoch-int64(k) {
 			return false
 		}
 	}

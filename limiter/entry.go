@@ -35,46 +35,61 @@ const (
 // own by then. A reply thus publishes one number, and a decision that runs
 // beside it sees every event exactly once. Slots are used again for later epochs
 // without resetting own: base is set so that the count is 0.
+//
+// The fields are laid out by who writes them: a decision on a key in use reads
+// three cache lines and writes one, and its writes do not disturb what decisions
+// on other cores only read.
 type Entry struct {
 	// Read by decisions, written rarely.
 	link      cache.Link
-	key       string
 	part      *partition
 	overrides atomic.Pointer[overrides] // the set that limit was taken from
 	limit     atomic.Int64
 	attention atomic.Int64 // the level at which to ask for an early tick
-	fleet     [2]fleetSlot
-	more      []moreSlot // for more than one epoch per window
-	leak      atomic.Pointer[leakMark]
+	views     [2]view
 
 	// Guarded by mu, used by the loop. A decision takes mu at most once per epoch,
 	// to turn the slots over.
 	mu        sync.Mutex
-	exchanged int64   // time of the last successful exchange, 0 before
-	waiting   int64   // time since which counts have been waiting
-	renewed   int64   // time of the last full read
-	touched   int64   // time at which the cache last heard of use
-	accounted int64   // the sum of the slots' own that Totals.Accepted holds
-	refused   int64   // denied events since the last exchange
-	approach  float32 // rate at which the level rose lately, per second
-	lastLevel float32 // level after the last reply
-	jitter    float32 // shortens the next interval: 0.8 to 1
-	tier      int8    // as of the last exchange, -1 before
-	tracked   bool    // among the partition's tracked entries
+	key       string
+	ledgers   [2]ledger
+	exchanged int64      // time of the last successful exchange, 0 before
+	waiting   int64      // time since which counts have been waiting
+	renewed   int64      // time of the last full read
+	touched   int64      // time at which the cache last heard of use
+	accounted int64      // the sum of the slots' own that Totals.Accepted holds
+	refused   int64      // denied events since the last exchange
+	approach  float32    // rate at which the level rose lately, per second
+	lastLevel float32    // level after the last reply
+	jitter    float32    // shortens the next interval: 0.8 to 1
+	tier      int8       // as of the last exchange, -1 before
+	tracked   bool       // among the partition's tracked entries
+	more      []moreSlot // for more than one epoch per window
+	leak      atomic.Pointer[leakMark]
 
 	// Written by decisions.
 	own    [2]atomic.Int64
-	denied atomic.Int64
 	state  atomic.Uint32
+	denied atomic.Int64
 	next   *Entry // while stacked
 }
 
-// fleetSlot is the part of an epoch's slot that decisions only read.
-type fleetSlot struct {
+// slot is what an entry keeps for one epoch: what decisions read, what the loop
+// reckons with, and the counter that decisions write.
+type slot struct {
+	*view
+	*ledger
+	own *atomic.Int64
+}
+
+// view is the part of a slot that decisions only read.
+type view struct {
 	epoch atomic.Int64
 	base  atomic.Int64
+}
 
-	// The rest is guarded by Entry.mu.
+// ledger is the loop's part of a slot. It is guarded by Entry.mu.
+type ledger struct {
 	start   int64 // own when the epoch began to use the slot
 	sent    int64 // own as far as it has been sent, in-flight counts included
 	total   int64 // the store's counter at the last reply
@@ -114,22 +129,23 @@ type trouble struct {
 
 // moreSlot is one of the slots beyond the two that a one-epoch window needs.
 type moreSlot struct {
-	fleet fleetSlot
-	own   atomic.Int64
+	view   view
+	ledger ledger
+	own    atomic.Int64
 }
 
-func (e *Entry) slot(i int) (*fleetSlot, *atomic.Int64) {
-	if i < len(e.fleet) {
-		return &e.fleet[i], &e.own[i]
+func (e *Entry) slot(i int) slot {
+	if i < len(e.views) {
+		return slot{&e.views[i], &e.ledgers[i], &e.own[i]}
 	}
-	m := &e.more[i-len(e.fleet)]
-	return &m.fleet, &m.own
+	m := &e.more[i-len(e.views)]
+	return slot{&m.view, &m.ledger, &m.own}
 }
 
 // newEntry returns an entry for key that knows nothing.
 func (l *Limiter) newEntry(key string) *Entry {
 	e := &Entry{key: key, part: l.partitionOf(key), tier: -1}
-	if extra := l.grid.slots() - len(e.fleet); extra > 0 {
+	if extra := l.grid.slots() - len(e.views); extra > 0 {
 		e.more = make([]moreSlot, extra)
 	}
 	in := l.time.instant()
@@ -147,13 +163,13 @@ func (e *Entry) turn(in instant, l *Limiter) {
 	turned := 0
 	for k := range l.grid.slots() {
 		epoch := in.epoch - int64(k)
-		s, own := e.slot(l.grid.slotOf(epoch))
+		s := e.slot(l.grid.slotOf(epoch))
 		held := s.epoch.Load()
 		if held == epoch {
 			continue
 		}
 		turned++
-		x := own.Load()
+		x := s.own.Load()
 		if held > in.epoch {
 			aheadUnsent += x - s.sent
 			aheadSent += s.base.Load() + s.sent // others' counts included: they were admitted as well
@@ -174,22 +190,22 @@ func (e *Entry) turn(in instant, l *Limiter) {
 		e.attention.Store(coldAttention(e.limit.Load()))
 	}
 	if aheadUnsent > 0 || aheadSent > 0 {
-		s, own := e.slot(in.slot)
+		s := e.slot(in.slot)
 		if aheadSent > 0 {
 			s.base.Add(aheadSent)
 			s.assume()
 		}
-		own.Add(aheadUnsent)
+		s.own.Add(aheadUnsent)
 		e.accounted += aheadUnsent
 	}
 }
 
 // mend returns the slot's trouble, made if there was none.
-func (s *fleetSlot) mend() *trouble {
-	if s.trouble == nil {
-		s.trouble = &trouble{}
+func (l *ledger) mend() *trouble {
+	if l.trouble == nil {
+		l.trouble = &trouble{}
 	}
-	return s.trouble
+	return l.trouble
 }
 
 // set and clear change state bits. set reports whether any of them was unset.
@@ -202,8 +218,8 @@ func (e *Entry) has(bits uint32) bool { return e.state.Load()&bits == bits }
 func (e *Entry) counts(g grid, in *instant, counts []int64) {
 	for k := range g.slots() {
 		counts[k] = 0
-		if s, own := e.slot(g.before(in, k)); s.epoch.Load() == in.epoch-int64(k) {
-			counts[k] = s.base.Load() + own.Load()
+		if s := e.slot(g.before(in, k)); s.epoch.Load() == in.epoch-int64(k) {
+			counts[k] = s.base.Load() + s.own.Load()
 		}
 	}
 }
@@ -213,15 +229,15 @@ func (e *Entry) counts(g grid, in *instant, counts []int64) {
 func (e *Entry) unsent(g grid) int64 {
 	var sum int64
 	for i := range g.slots() {
-		s, own := e.slot(i)
-		sum += own.Load() - s.sent
+		s := e.slot(i)
+		sum += s.own.Load() - s.sent
 	}
 	return sum
 }
 
 // acknowledge takes in a reply about an epoch: the store's total, after delta of
 // this node's events were added. e.mu is held.
-func (s *fleetSlot) acknowledge(total, delta int64) (regressed bool) {
+func (s slot) acknowledge(total, delta int64) (regressed bool) {
 	before := s.believed(delta)
 	t := s.trouble
 	if s.heard != heardNothing && total < addSaturating(s.total, delta) {
@@ -251,11 +267,11 @@ func (s *fleetSlot) acknowledge(total, delta int64) (regressed bool) {
 
 // believed returns the fleet's total as believed before the reply to an add of
 // delta. e.mu is held.
-func (s *fleetSlot) believed(delta int64) int64 { return s.base.Load() + s.sent - delta }
+func (s slot) believed(delta int64) int64 { return s.base.Load() + s.sent - delta }
 
 // doubt takes in that the last add may or may not have reached the store. The
 // node counts it as arrived, and never sends it again. e.mu is held.
-func (s *fleetSlot) doubt() {
+func (s slot) doubt() {
 	s.assume()
 	if s.birth == unborn {
 		s.birth = unarmed
@@ -264,4 +280,4 @@ func (s *fleetSlot) doubt() {
 
 // assume takes all that has been sent for counted, whatever totals the store
 // will report. e.mu is held.
-func (s *fleetSlot) assume() { s.mend().floor = s.base.Load() + s.sent }
+func (s slot) assume() { s.mend().floor = s.base.Load() + s.sent }

@@ -41,8 +41,7 @@ func (p *partition) review(e *Entry, in *instant, kind tickKind) (r review) {
 	}
 	var sum int64
 	for i := range l.grid.slots() {
-		_, own := e.slot(i)
-		sum += own.Load()
+		sum += e.slot(i).own.Load()
 	}
 	r.accepted = sum - e.accounted
 	e.accounted = sum
@@ -92,9 +91,9 @@ func (p *partition) review(e *Entry, in *instant, kind tickKind) (r review) {
 // whether the expiry of a counter is still to be confirmed. e.mu is held.
 func (e *Entry) leftovers(g grid, in *instant) (finished, owing bool) {
 	for k := range g.slots() {
-		s, own := e.slot(g.before(in, k))
+		s := e.slot(g.before(in, k))
 		owing = owing || s.birth == unarmed
-		if k > 0 && (own.Load() != s.sent || s.heard == heardNothing) {
+		if k > 0 && (s.own.Load() != s.sent || s.heard == heardNothing) {
 			finished = true
 		}
 	}
@@ -106,8 +105,8 @@ func (e *Entry) leftovers(g grid, in *instant) (finished, owing bool) {
 func (e *Entry) share(g grid, level float64) float64 {
 	var own int64
 	for i := range g.slots() {
-		s, o := e.slot(i)
-		own += o.Load() - s.start
+		s := e.slot(i)
+		own += s.own.Load() - s.start
 	}
 	return min(1, float64(own+1)/(level+1))
 }
@@ -182,9 +181,9 @@ func (p *partition) plan(e *Entry, in *instant) {
 	}
 	for k := range l.grid.slots() {
 		epoch := in.epoch - int64(k)
-		s, own := e.slot(l.grid.slotOf(epoch))
+		s := e.slot(l.grid.slotOf(epoch))
 		c := Counter{Key: e.key, Epoch: epoch, Series: SeriesAdmitted}
-		delta := own.Load() - s.sent
+		delta := s.own.Load() - s.sent
 		if delta > 0 {
 			s.sent += delta
 			b.Adds = append(b.Adds, Add{Counter: c, Delta: delta})
@@ -234,7 +233,7 @@ func (p *partition) apply(t *task, in *instant, totals *Totals) {
 	}
 	for i := t.expires.from; i < t.expires.to; i++ {
 		x := &p.batch.Expires[i]
-		if s := e.live(g, x.Epoch); s != nil && x.Outcome == Applied && s.birth == unarmed {
+		if s, ok := e.live(g, x.Epoch); ok && x.Outcome == Applied && s.birth == unarmed {
 			s.birth = armed
 		}
 	}
@@ -244,7 +243,7 @@ func (p *partition) apply(t *task, in *instant, totals *Totals) {
 			complete = false
 			continue
 		}
-		if s := e.live(g, x.Epoch); s != nil && p.hear(s, x.Epoch, x.Total, 0, in) {
+		if s, ok := e.live(g, x.Epoch); ok && p.hear(s, x.Epoch, x.Total, 0, in) {
 			totals.Regressions++
 		}
 	}
@@ -261,11 +260,11 @@ func (p *partition) apply(t *task, in *instant, totals *Totals) {
 // applyAdd takes in the outcome of an add and reports whether it told the total.
 // e.mu is held.
 func (p *partition) applyAdd(e *Entry, x *Add, in *instant, totals *Totals) bool {
-	s := e.live(p.l.grid, x.Epoch)
+	s, live := e.live(p.l.grid, x.Epoch)
 	switch x.Outcome {
 	case Applied:
 		totals.Acknowledged += x.Delta
-		if s != nil {
+		if live {
 			if p.hear(s, x.Epoch, x.Total, x.Delta, in) {
 				totals.Regressions++
 			}
@@ -275,30 +274,28 @@ func (p *partition) applyAdd(e *Entry, x *Add, in *instant, totals *Totals) bool
 		}
 		return true
 	case NotApplied:
-		if s != nil {
+		if live {
 			s.sent -= x.Delta
 		} else {
 			p.counted.dropped.Add(x.Delta) // its epoch went by meanwhile
 		}
 	default:
 		totals.Unknown += x.Delta
-		if s != nil {
+		if live {
 			s.doubt()
 		}
 	}
 	return false
 }
 
-// live returns the slot of epoch, or nil if the slot has been taken by another.
-func (e *Entry) live(g grid, epoch int64) *fleetSlot {
-	if s, _ := e.slot(g.slotOf(epoch)); s.epoch.Load() == epoch {
-		return s
-	}
-	return nil
+// live returns the slot of epoch, unless another epoch has taken it.
+func (e *Entry) live(g grid, epoch int64) (s slot, ok bool) {
+	s = e.slot(g.slotOf(epoch))
+	return s, s.epoch.Load() == epoch
 }
 
 // hear takes in a total of epoch, and reports whether the store has lost data.
-func (p *partition) hear(s *fleetSlot, epoch, total, delta int64, in *instant) (regressed bool) {
+func (p *partition) hear(s slot, epoch, total, delta int64, in *instant) (regressed bool) {
 	regressed = s.acknowledge(max(total, 0), delta)
 	s.heard = heardOnce
 	if p.l.settled(epoch, in.now) {

@@ -30,7 +30,7 @@ func (e *Entry) mark(g grid, in *instant) {
 	counts := make([]int64, g.slots())
 	for k := range counts {
 		i := g.before(in, k)
-		s, _ := e.slot(i)
+		s := e.slot(i)
 		counts[k] = s.base.Load() + s.sent
 		m.sent[i] = leakSent{s.epoch.Load(), s.sent}
 	}
@@ -43,15 +43,15 @@ func (l *Limiter) leaking(e *Entry, in *instant, m *leakMark) (fixed, base int64
 	fixed = int64(math.Ceil(l.leaked(e, in, m)))
 	for k := range l.grid.slots() {
 		i := l.grid.before(in, k)
-		s, o := e.slot(i)
+		s := e.slot(i)
 		from := s.base.Load() // the whole count, if the epoch began after the reply
 		if m.sent[i].epoch == in.epoch-int64(k) {
 			from = -m.sent[i].own
 		}
 		if k == 0 {
-			base, own = from, o
+			base, own = from, s.own
 		} else {
-			fixed = addSaturating(fixed, from+o.Load())
+			fixed = addSaturating(fixed, from+s.own.Load())
 		}
 	}
 	return fixed, base, own

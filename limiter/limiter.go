@@ -220,8 +220,8 @@ func (l *Limiter) forfeit(e *Entry) (events int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i := range l.grid.slots() {
-		s, own := e.slot(i)
-		if unsent := own.Load() - s.sent; unsent > 0 {
+		s := e.slot(i)
+		if unsent := s.own.Load() - s.sent; unsent > 0 {
 			s.sent += unsent
 			s.assume()
 			events += unsent
