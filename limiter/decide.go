@@ -22,6 +22,10 @@ type rule struct {
 	yes, no Reason
 }
 
+// usual reports whether the key is judged by its limit and by what the store has
+// told.
+func (r *rule) usual() bool { return r.yes == ReasonUnderLimit }
+
 func (r *rule) reason(allowed bool) Reason {
 	if allowed {
 		return r.yes
@@ -111,6 +115,9 @@ func (l *Limiter) decide(e *Entry, in *instant, n int64) (bool, Reason) {
 		return true, ReasonUnlimited
 	}
 	allowed, level := false, int64(0)
+	if near := e.near.Load(); near != nil && r.usual() {
+		return l.decideNear(e, near, in, n, &r)
+	}
 	if r.verdict != refuse {
 		allowed, level = l.take(e, in, n, &r)
 	}
@@ -120,8 +127,21 @@ func (l *Limiter) decide(e *Entry, in *instant, n int64) (bool, Reason) {
 			l.take(e, in, n, &rule{verdict: admit})
 		}
 	}
-	l.notice(e, level)
+	l.notice(e, level >= e.attention.Load())
 	return allowed, r.reason(allowed)
+}
+
+// decideNear is decide for a key near its limit.
+func (l *Limiter) decideNear(e *Entry, near *near, in *instant, n int64, r *rule) (bool, Reason) {
+	allowed, reason, hurry := l.takeNear(e, near, in, n, r)
+	if !allowed {
+		e.refuse(n)
+		if l.cfg.CountDenied {
+			l.take(e, in, n, &rule{verdict: admit})
+		}
+	}
+	l.notice(e, hurry)
+	return allowed, reason
 }
 
 // quick admits n events if nothing about the case is special: a key under its
@@ -131,7 +151,7 @@ func (l *Limiter) decide(e *Entry, in *instant, n int64) (bool, Reason) {
 // race included, is left to decide.
 func (l *Limiter) quick(e *Entry, in *instant, n int64) bool {
 	const wanted = known | listed
-	if !l.simple || e.state.Load()&wanted != wanted || e.part.mode.Load() != normal || e.overrides.Load() != l.overrides.Load() {
+	if !l.simple || e.near.Load() != nil || e.state.Load()&wanted != wanted || e.part.mode.Load() != normal || e.overrides.Load() != l.overrides.Load() {
 		return false
 	}
 	i, j := in.slot&1, ^in.slot&1
@@ -216,11 +236,9 @@ func (e *Entry) refuse(n int64) {
 	}
 }
 
-// notice makes sure that the loop will see e, soon if its level has reached the
-// point at which it wants attention.
-func (l *Limiter) notice(e *Entry, level int64) {
+// notice makes sure that the loop will see e, soon if hurry is set.
+func (l *Limiter) notice(e *Entry, hurry bool) {
 	state := e.state.Load()
-	hurry := level >= e.attention.Load()
 	if state&listed != 0 && (!hurry || state&urgent != 0) && e.part.mode.Load() != closed {
 		return
 	}
@@ -243,6 +261,16 @@ func (l *Limiter) describe(e *Entry, in *instant, n int64, allowed bool, reason 
 		Limit:      r.limit,
 		Remaining:  max(0, r.cap-addSaturating(fixed, base+own.Load())),
 		ResetAfter: l.grid.resetAfter(in, counts),
+	}
+	if near := e.near.Load(); near != nil && r.usual() {
+		p := near.pace.Load()
+		level := p.levelAt(in.now, e.ownSum(l.grid))
+		d.Remaining = int64(max(0, float64(r.cap)-level))
+		if !allowed && n <= r.limit {
+			// What leaves the window makes room; others take their part of it.
+			d.RetryAfter = l.cfg.TickEvery
+			return d
+		}
 	}
 	switch {
 	case allowed:

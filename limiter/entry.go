@@ -66,6 +66,7 @@ type Entry struct {
 	tracked   bool       // among the partition's tracked entries
 	more      []moreSlot // for more than one epoch per window
 	leak      atomic.Pointer[leakMark]
+	near      atomic.Pointer[near] // while near its limit and used by several nodes
 
 	// Written by decisions.
 	own    [2]atomic.Int64
@@ -170,6 +171,9 @@ func (e *Entry) turn(in instant, l *Limiter) {
 		}
 		turned++
 		x := s.own.Load()
+		if n := e.near.Load(); n != nil && held < in.epoch {
+			n.retired += float64(s.base.Load() + x)
+		}
 		if held > in.epoch {
 			aheadUnsent += x - s.sent
 			aheadSent += s.base.Load() + s.sent // others' counts included: they were admitted as well
@@ -186,6 +190,7 @@ func (e *Entry) turn(in instant, l *Limiter) {
 	}
 	if turned == l.grid.slots() {
 		// Nothing is left of what the store has told.
+		l.leaveLimit(e)
 		e.clear(known)
 		e.attention.Store(coldAttention(e.limit.Load()))
 	}

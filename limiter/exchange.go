@@ -15,7 +15,7 @@ const (
 	// that were exchanged together do not stay together.
 	jitterPart = 0.2
 	// graceTicks after an outage, rates are not trusted.
-	graceTicks = 2
+	graceTicks = 2.2
 	// attentionPart is how much of its headroom a key may use up between two ticks
 	// until it asks for an early one.
 	attentionPart = 0.5
@@ -54,6 +54,15 @@ func (p *partition) review(e *Entry, in *instant, kind tickKind) (r review) {
 	unsent := e.unsent(l.grid)
 	r.unsent = unsent > 0
 	finished, owing := e.leftovers(l.grid, in)
+	near := e.near.Load()
+	if near != nil {
+		if !l.cfg.CountDenied {
+			near.denied.pending = addSaturating(near.denied.pending, r.denied)
+		}
+		owing = owing || near.denied.birth == unarmed
+		l.advance(e, near, in.now)
+		l.pacing(e, near, in)
+	}
 	r.outstanding = r.unsent || e.refused > 0 || owing
 
 	var room [maxEpochs + 1]int64
@@ -62,23 +71,28 @@ func (p *partition) review(e *Entry, in *instant, kind tickKind) (r review) {
 	s := newSignal(l.grid.level(in, counts), limit)
 	tier := p.classify(s)
 	headroom := max(0, float64(limit)-s.Level)
-	near := s.Pressure >= nearLimit
+	close := near == nil && s.Pressure >= nearLimit || near != nil && near.tight
 	if e.has(known) {
-		e.attention.Store(p.attention(s, tier, headroom, near))
+		e.attention.Store(p.attention(s, tier, headroom, close))
 	}
+	asked := kind == earlyTick && near != nil
 	e.clear(urgent)
 
 	age := in.now - e.exchanged
 	bound := float64(p.tiers[tier].MaxStale)
 	r.score = s.Pressure + float64(age)/bound
-	if e.approach > 0 {
+	share := e.share(l.grid, s.Level)
+	if near != nil {
+		headroom, share = max(0, near.headroom), near.demand.share()
+		bound = min(bound, near.interval/float64(e.jitter))
+	} else if e.approach > 0 {
 		bound = min(bound, headroomPart*headroom/float64(e.approach)*float64(time.Second))
 	}
 	switch {
 	case !r.outstanding:
-	case kind == flushTick, near, finished, !e.has(known), p.health.recovered > e.exchanged:
+	case kind == flushTick, close, asked, finished, near != nil && near.demand.samples < 2, !e.has(known), p.health.recovered > e.exchanged:
 		r.due = true
-	case float64(unsent) >= headroomPart*headroom*e.share(l.grid, s.Level):
+	case unsent > 0 && float64(unsent) >= headroomPart*headroom*share:
 		r.due = true
 	default:
 		// Due if it could not wait for the next tick.
@@ -131,8 +145,8 @@ func (p *partition) classify(s Signal) int {
 // early tick: where the policy has it in a tier that may be less stale, or where
 // half its headroom is gone. A key near its limit is exchanged at every tick in
 // any case.
-func (p *partition) attention(s Signal, tier int, headroom float64, near bool) int64 {
-	if near || s.Limit == 0 {
+func (p *partition) attention(s Signal, tier int, headroom float64, close bool) int64 {
+	if close || s.Limit == 0 {
 		return math.MaxInt64
 	}
 	low, high := s.Level, s.Level+max(2, attentionPart*headroom)
@@ -195,8 +209,32 @@ func (p *partition) plan(e *Entry, in *instant) {
 			b.Gets = append(b.Gets, Get{Counter: c})
 		}
 	}
+	if n := e.near.Load(); n != nil && !l.cfg.CountDenied {
+		p.planDenied(e, n, in)
+	}
 	t.adds.to, t.expires.to, t.gets.to = len(b.Adds), len(b.Expires), len(b.Gets)
 	p.tasks = append(p.tasks, t)
+}
+
+// planDenied adds to the batch what e has to tell of denied events, or reads what
+// others have told: near a limit, every node must know the fleet's demand.
+func (p *partition) planDenied(e *Entry, n *near, in *instant) {
+	b, d := &p.batch, &n.denied
+	c := Counter{Key: e.key, Epoch: in.epoch, Series: SeriesDenied}
+	delta := d.pending
+	if delta > 0 {
+		d.pending = 0
+		b.Adds = append(b.Adds, Add{Counter: c, Delta: delta})
+	} else {
+		b.Gets = append(b.Gets, Get{Counter: c})
+	}
+	if owed := d.epoch; d.birth == unarmed && owed != in.epoch {
+		old := Counter{Key: e.key, Epoch: owed, Series: SeriesDenied}
+		b.Expires = append(b.Expires, Expire{Counter: old, Lifetime: max(time.Millisecond, p.l.lifetime(e.key, owed, in.now))})
+	}
+	if d.birth == unarmed && d.epoch == in.epoch || delta > 0 && (d.birth == unborn || d.epoch != in.epoch) {
+		b.Expires = append(b.Expires, Expire{Counter: c, Lifetime: p.l.lifetime(e.key, in.epoch, in.now)})
+	}
 }
 
 // settled reports whether every node has had the time to send what it had of
@@ -225,35 +263,87 @@ func hashKey(key string) uint64 {
 
 // apply takes in the results of e's part of the batch.
 func (p *partition) apply(t *task, in *instant, totals *Totals) {
-	e, g := t.e, p.l.grid
+	e, l := t.e, p.l
 	e.mu.Lock()
+	n := e.near.Load()
+	var expected float64
+	var others int64
+	if n != nil {
+		l.advance(e, n, in.now)
+		expected, others = e.cumulative(l.grid, n), e.others(l.grid)
+	}
 	complete := true
 	for i := t.adds.from; i < t.adds.to; i++ {
-		complete = p.applyAdd(e, &p.batch.Adds[i], in, totals) && complete
+		x := &p.batch.Adds[i]
+		if x.Series == SeriesDenied {
+			complete = applyDenied(n, x) && complete
+		} else {
+			complete = p.applyAdd(e, x, in, totals) && complete
+		}
 	}
 	for i := t.expires.from; i < t.expires.to; i++ {
-		x := &p.batch.Expires[i]
-		if s, ok := e.live(g, x.Epoch); ok && x.Outcome == Applied && s.birth == unarmed {
-			s.birth = armed
-		}
+		e.applyExpire(l.grid, n, &p.batch.Expires[i])
 	}
 	for i := t.gets.from; i < t.gets.to; i++ {
 		x := &p.batch.Gets[i]
-		if !x.OK {
+		switch s, live := e.live(l.grid, x.Epoch); {
+		case !x.OK:
 			complete = false
-			continue
-		}
-		if s, ok := e.live(g, x.Epoch); ok && p.hear(s, x.Epoch, x.Total, 0, in) {
+		case x.Series == SeriesDenied:
+			if n != nil {
+				n.denied.hear(x.Epoch, x.Total)
+			}
+		case live && p.hear(s, x.Epoch, x.Total, 0, in):
 			totals.Regressions++
 		}
 	}
 	if complete {
-		p.exchanged(e, in, t.full)
+		since := p.exchanged(e, in, t.full)
+		if n == nil {
+			l.approachLimit(e, in, float64(e.lastLevel))
+		} else if l.confirm(e, n, in, since, expected, float64(e.others(l.grid)-others)) {
+			l.leaveLimit(e)
+		}
+	} else if n != nil {
+		l.pacing(e, n, in)
 	}
 	renew := complete && t.full
 	e.mu.Unlock()
 	if renew {
-		p.l.cache.Renew(e.key)
+		l.cache.Renew(e.key)
+	}
+}
+
+// applyDenied takes in the outcome of an add to the denied series. What may have
+// arrived is not told again. e.mu is held.
+func applyDenied(n *near, x *Add) bool {
+	if n == nil {
+		return true // the key has left its limit behind meanwhile
+	}
+	switch x.Outcome {
+	case Applied:
+		n.reported += float64(x.Delta)
+		n.denied.hear(x.Epoch, x.Total)
+		if n.denied.birth == unborn {
+			n.denied.birth = unarmed
+		}
+		return true
+	case NotApplied:
+		n.denied.pending = addSaturating(n.denied.pending, x.Delta)
+	}
+	return false
+}
+
+// applyExpire takes in the outcome of an expiry. e.mu is held.
+func (e *Entry) applyExpire(g grid, n *near, x *Expire) {
+	switch s, live := e.live(g, x.Epoch); {
+	case x.Outcome != Applied:
+	case x.Series == SeriesDenied:
+		if n != nil && n.denied.epoch == x.Epoch && n.denied.birth == unarmed {
+			n.denied.birth = armed
+		}
+	case live && s.birth == unarmed:
+		s.birth = armed
 	}
 }
 
@@ -261,6 +351,9 @@ func (p *partition) apply(t *task, in *instant, totals *Totals) {
 // e.mu is held.
 func (p *partition) applyAdd(e *Entry, x *Add, in *instant, totals *Totals) bool {
 	s, live := e.live(p.l.grid, x.Epoch)
+	if n := e.near.Load(); n != nil && x.Outcome != NotApplied {
+		n.reported += float64(x.Delta)
+	}
 	switch x.Outcome {
 	case Applied:
 		totals.Acknowledged += x.Delta
@@ -304,17 +397,17 @@ func (p *partition) hear(s slot, epoch, total, delta int64, in *instant) (regres
 	return regressed
 }
 
-// exchanged takes note that all of e has been exchanged at in. e.mu is held.
-func (p *partition) exchanged(e *Entry, in *instant, full bool) {
+// exchanged takes note that all of e has been exchanged at in, and returns how many
+// nanoseconds after the last time that was. e.mu is held.
+func (p *partition) exchanged(e *Entry, in *instant, full bool) (since float64) {
 	g := p.l.grid
 	e.set(known)
 	var room [maxEpochs + 1]int64
 	counts := room[:g.slots()]
 	e.counts(g, in, counts)
 	level := g.level(in, counts)
-	// Just after an outage, everybody's backlog arrives: no rate to go by.
-	grace := in.now < p.health.recovered+graceTicks*int64(p.l.cfg.TickEvery)
-	if before := e.exchanged; before > 0 && in.now > before && !grace {
+	since = float64(in.now - e.exchanged)
+	if before := e.exchanged; before > 0 && in.now > before && !p.health.inGrace(p.l, in.now) {
 		e.approach = max(0, float32(level)-e.lastLevel) / float32(time.Duration(in.now-before).Seconds())
 	}
 	e.lastLevel = float32(level)
@@ -337,4 +430,5 @@ func (p *partition) exchanged(e *Entry, in *instant, full bool) {
 	if p.l.cfg.Decay == DecayLeak {
 		e.mark(g, in)
 	}
+	return since
 }

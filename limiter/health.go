@@ -42,15 +42,23 @@ func (h *health) update(p *partition, answered bool, err error) {
 			h.recovered = now // whatever was exchanged before is read afresh in full
 		}
 		h.since = 0
+		p.failing.Store(false)
 		p.mode.CompareAndSwap(outage, normal)
 		return
 	}
 	if h.since == 0 {
 		h.since = now
+		p.failing.Store(true)
 	}
 	if now-h.since >= int64(p.l.cfg.OutageAfter) {
 		p.mode.CompareAndSwap(normal, outage)
 	}
+}
+
+// inGrace reports whether an outage has just ended: everybody's backlog arrives,
+// and there is no rate to go by.
+func (h *health) inGrace(l *Limiter, now int64) bool {
+	return h.recovered != 0 && now < h.recovered+int64(graceTicks*float64(l.cfg.TickEvery))
 }
 
 // log writes a record when something has changed.

@@ -27,6 +27,10 @@ type Limiter struct {
 
 	simple bool // one epoch per window and the window's own decay
 
+	resolution   int64        // of histories, in nanoseconds
+	histories    atomic.Int64 // in use
+	maxHistories int64
+
 	overrides atomic.Pointer[overrides]
 	orphans   orphans
 
@@ -54,14 +58,17 @@ func New(store Store, cfg Config) (*Limiter, error) {
 	}
 	g := grid{length: int64(cfg.Window) / int64(cfg.Epochs), epochs: cfg.Epochs}
 	l := &Limiter{
-		cfg:       cfg,
-		grid:      g,
-		time:      newTimekeeper(g, cfg.Window, cfg.Clock),
-		split:     split,
-		orphans:   orphans{limit: cfg.CacheEntries},
-		simple:    cfg.Epochs == 1 && cfg.Decay == DecayWindow,
-		stop:      make(chan struct{}),
-		closeDone: make(chan struct{}),
+		cfg:     cfg,
+		grid:    g,
+		time:    newTimekeeper(g, cfg.Window, cfg.Clock),
+		split:   split,
+		orphans: orphans{limit: cfg.CacheEntries},
+		simple:  cfg.Epochs == 1 && cfg.Decay == DecayWindow,
+		stop:    make(chan struct{}),
+
+		resolution:   max(int64(cfg.TickEvery), int64(cfg.Window)/samplesPerWindow),
+		maxHistories: max(minHistories, int64(cfg.CacheEntries)/historiesPart),
+		closeDone:    make(chan struct{}),
 	}
 	l.overrides.Store(&overrides{maps.Clone(cfg.Overrides)})
 	cacheCfg := CacheConfig{MaxEntries: cfg.CacheEntries, TTL: cfg.CacheTTL, IdleTimeout: cfg.CacheIdle, OnEvict: l.evict}
@@ -157,8 +164,13 @@ func (l *Limiter) peek(e *Entry, in *instant) Decision {
 	}
 	allowed := rule.verdict == admit
 	if rule.verdict == judge {
-		fixed, base, own := l.standing(e, in)
-		allowed = addSaturating(fixed, base+own.Load()) < rule.cap
+		if n := e.near.Load(); n != nil && rule.usual() {
+			p, _ := l.paceOf(e, n, in)
+			allowed = p.tight && n.credit.enough(p.pass) || !p.tight && p.levelAt(in.now, e.ownSum(l.grid)) < float64(rule.cap)
+		} else {
+			fixed, base, own := l.standing(e, in)
+			allowed = addSaturating(fixed, base+own.Load()) < rule.cap
+		}
 	}
 	return l.describe(e, in, 1, allowed, rule.reason(allowed))
 }
@@ -196,6 +208,7 @@ func (l *Limiter) evict(e *Entry, cause EvictionCause) {
 	}
 	e.set(evicted)
 	e.mu.Lock()
+	l.leaveLimit(e)
 	if e.tier >= 0 {
 		e.part.tierKeys[e.tier].Add(-1)
 		e.tier = -1

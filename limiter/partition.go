@@ -48,8 +48,9 @@ type partition struct {
 	log   *slog.Logger
 
 	// Read by decisions.
-	mode  atomic.Int32
-	nodes atomic.Int64
+	mode    atomic.Int32
+	nodes   atomic.Int64
+	failing atomic.Bool // the last exchange failed
 
 	// Written by decisions: entries that the loop has to look at.
 	stack atomic.Pointer[Entry]

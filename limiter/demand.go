@@ -1,0 +1,55 @@
+package limiter
+
+import "math"
+
+// demand is what a node knows of how much is offered of a key, by itself and by
+// the whole fleet, in events per nanosecond. Both rates pass through one filter,
+// so that the nodes' shares add up to 1.
+type demand struct {
+	own, fleet float64
+
+	samples            int     // taken in so far
+	since              int64   // time of the last one
+	ownSeen, fleetSeen float64 // offered by then
+}
+
+const (
+	// demandFilter is the time constant of the filter, in ticks.
+	demandFilter = 4
+	// demandSpacing is the least time between two samples, in ticks: what early
+	// ticks tell is too little to judge a rate by.
+	demandSpacing = 0.3
+)
+
+// startDemand begins with what the counters tell: events of the fleet over a span
+// of time, of which fleet have been seen.
+func startDemand(now int64, events, fleet float64, span int64) demand {
+	return demand{fleet: events / float64(span), since: now, fleetSeen: fleet}
+}
+
+// take takes in the events that have been offered by now, by this node as far as
+// it has reported them and by the fleet as far as it is known.
+func (d *demand) take(now int64, own, fleet float64, tick int64) {
+	dt := float64(now - d.since)
+	if dt < demandSpacing*float64(tick) {
+		return
+	}
+	d.samples++
+	weight := 1 - math.Exp(-dt/math.Max(demandFilter*float64(tick), 2*dt))
+	// The first samples count in full, as in a plain mean.
+	weight = math.Max(weight, 1/math.Max(1, float64(d.samples-1)))
+	d.fleet += weight * (math.Max(0, fleet-d.fleetSeen)/dt - d.fleet)
+	d.own += weight * (math.Max(0, own-d.ownSeen)/dt - d.own)
+	d.since, d.ownSeen, d.fleetSeen = now, own, fleet
+}
+
+// share is this node's part of the demand.
+func (d *demand) share() float64 {
+	if d.fleet <= 0 {
+		return 0
+	}
+	return math.Min(1, d.own/d.fleet)
+}
+
+// others is what the other nodes are offered.
+func (d *demand) others() float64 { return math.Max(0, d.fleet-d.own) }
