@@ -164,8 +164,10 @@ func errorKind(err error) string {
 		return "timeout"
 	case errors.Is(err, context.Canceled):
 		return "canceled"
-	default:
+	case errors.Is(err, ErrOverflow):
 		return "refused"
+	default:
+		return "invalid"
 	}
 }
 

@@ -207,6 +207,9 @@ func TestExchange_RefusesWhatIsNotPositive(t *testing.T) {
 	if err := s.Exchange(t.Context(), b); err == nil {
 		t.Error("got no error")
 	}
+	if got, want := b.Servers[0].ErrorKind, "invalid"; got != want {
+		t.Errorf("got error kind %q, want %q", got, want)
+	}
 	var got []limiter.Outcome
 	for _, op := range b.Adds {
 		got = append(got, op.Outcome)

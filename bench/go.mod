@@ -1,0 +1,12 @@
+module github.com/fleetlimit/fleetlimit/bench
+
+go 1.26.0
+
+require (
+	github.com/fleetlimit/fleetlimit v0.0.0
+	github.com/puzpuzpuz/xsync/v4 v4.5.0
+)
+
+require github.com/maypok86/otter/v2 v2.4.0 // indirect
+
+replace github.com/fleetlimit/fleetlimit => ../
