@@ -22,9 +22,9 @@ const (
 )
 
 // startDemand begins with what the counters tell: events of the fleet over a span
-// of time, of which fleet have been seen.
-func startDemand(now int64, events, fleet float64, span int64) demand {
-	return demand{fleet: events / float64(span), since: now, fleetSeen: fleet}
+// of time, and what own and fleet have been seen to offer by now.
+func startDemand(now int64, events float64, span int64, own, fleet float64) demand {
+	return demand{fleet: events / float64(span), since: now, ownSeen: own, fleetSeen: fleet}
 }
 
 // take takes in the events that have been offered by now, by this node as far as
@@ -53,3 +53,14 @@ func (d *demand) share() float64 {
 
 // others is what the other nodes are offered.
 func (d *demand) others() float64 { return math.Max(0, d.fleet-d.own) }
+
+// patience is how many nanoseconds may pass until the next exchange of a key that
+// has headroom left, while leaving events per nanosecond leave the window: the
+// time in which a part of the headroom is used up (accuracy study, section E).
+func (d *demand) patience(headroom, leaving, tick float64) float64 {
+	surplus := math.Max(math.Max(0, d.fleet-leaving), 0.2*d.fleet)
+	if surplus == 0 {
+		return math.Inf(1)
+	}
+	return math.Max(tick, headroomPart*headroom/surplus)
+}

@@ -53,14 +53,15 @@ type Entry struct {
 	mu        sync.Mutex
 	key       string
 	ledgers   [2]ledger
-	exchanged int64      // time of the last successful exchange, 0 before
-	waiting   int64      // time since which counts have been waiting
-	renewed   int64      // time of the last full read
-	touched   int64      // time at which the cache last heard of use
-	accounted int64      // the sum of the slots' own that Totals.Accepted holds
-	refused   int64      // denied events since the last exchange
-	approach  float32    // rate at which the level rose lately, per second
-	lastLevel float32    // level after the last reply
+	exchanged int64 // time of the last successful exchange, 0 before
+	waiting   int64 // time since which counts have been waiting
+	renewed   int64 // time of the last full read
+	touched   int64 // time at which the cache last heard of use
+	accounted int64 // the sum of the slots' own that Totals.Accepted holds
+	refused   int64 // denied events since the last exchange
+	demand    demand
+	retired   int64      // events of epochs that the slots no longer hold
+	contact   sample     // when the store told of the window after a silence, and what
 	jitter    float32    // shortens the next interval: 0.8 to 1
 	tier      int8       // as of the last exchange, -1 before
 	tracked   bool       // among the partition's tracked entries
@@ -171,14 +172,12 @@ func (e *Entry) turn(in instant, l *Limiter) {
 		}
 		turned++
 		x := s.own.Load()
-		if n := e.near.Load(); n != nil && held < in.epoch {
-			n.retired += float64(s.base.Load() + x)
-		}
 		if held > in.epoch {
 			aheadUnsent += x - s.sent
 			aheadSent += s.base.Load() + s.sent // others' counts included: they were admitted as well
 		} else {
 			dropped += x - s.sent
+			e.retired += s.base.Load() + x
 		}
 		s.start, s.sent, s.total, s.trouble = x, x, 0, nil
 		s.heard, s.birth = heardNothing, unborn

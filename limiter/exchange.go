@@ -81,18 +81,18 @@ func (p *partition) review(e *Entry, in *instant, kind tickKind) (r review) {
 	age := in.now - e.exchanged
 	bound := float64(p.tiers[tier].MaxStale)
 	r.score = s.Pressure + float64(age)/bound
-	share := e.share(l.grid, s.Level)
 	if near != nil {
-		headroom, share = max(0, near.headroom), near.demand.share()
-		bound = min(bound, near.interval/float64(e.jitter))
-	} else if e.approach > 0 {
-		bound = min(bound, headroomPart*headroom/float64(e.approach)*float64(time.Second))
+		headroom = max(0, near.headroom)
+		bound = min(bound, near.interval)
+	} else {
+		leaving := float64(counts[l.grid.epochs]) / float64(l.grid.length)
+		bound = min(bound, e.demand.patience(headroom, leaving, float64(l.cfg.TickEvery)))
 	}
 	switch {
 	case !r.outstanding:
-	case kind == flushTick, close, asked, finished, near != nil && near.demand.samples < 2, !e.has(known), p.health.recovered > e.exchanged:
+	case kind == flushTick, close, asked, finished, e.demand.samples < 2, !e.has(known), p.health.recovered > e.exchanged:
 		r.due = true
-	case unsent > 0 && float64(unsent) >= headroomPart*headroom*share:
+	case unsent > 0 && float64(unsent) >= headroomPart*headroom*l.share(e):
 		r.due = true
 	default:
 		// Due if it could not wait for the next tick.
@@ -112,17 +112,6 @@ func (e *Entry) leftovers(g grid, in *instant) (finished, owing bool) {
 		}
 	}
 	return finished, owing
-}
-
-// share is the part of the key's level that this node's own events make up.
-// e.mu is held.
-func (e *Entry) share(g grid, level float64) float64 {
-	var own int64
-	for i := range g.slots() {
-		s := e.slot(i)
-		own += s.own.Load() - s.start
-	}
-	return min(1, float64(own+1)/(level+1))
 }
 
 func newSignal(level, limit int64) Signal {
@@ -298,10 +287,11 @@ func (p *partition) apply(t *task, in *instant, totals *Totals) {
 		}
 	}
 	if complete {
-		since := p.exchanged(e, in, t.full)
+		before := sample{e.demand.since, e.demand.fleetSeen}
+		since, counted := p.exchanged(e, in, t.full)
 		if n == nil {
-			l.approachLimit(e, in, float64(e.lastLevel))
-		} else if l.confirm(e, n, in, since, expected, float64(e.others(l.grid)-others)) {
+			l.approachLimit(e, in, counted, before)
+		} else if l.confirm(e, n, in, since, expected, float64(e.others(l.grid)-others), counted) {
 			l.leaveLimit(e)
 		}
 	} else if n != nil {
@@ -322,7 +312,7 @@ func applyDenied(n *near, x *Add) bool {
 	}
 	switch x.Outcome {
 	case Applied:
-		n.reported += float64(x.Delta)
+		n.denied.own += float64(x.Delta)
 		n.denied.hear(x.Epoch, x.Total)
 		if n.denied.birth == unborn {
 			n.denied.birth = unarmed
@@ -351,9 +341,6 @@ func (e *Entry) applyExpire(g grid, n *near, x *Expire) {
 // e.mu is held.
 func (p *partition) applyAdd(e *Entry, x *Add, in *instant, totals *Totals) bool {
 	s, live := e.live(p.l.grid, x.Epoch)
-	if n := e.near.Load(); n != nil && x.Outcome != NotApplied {
-		n.reported += float64(x.Delta)
-	}
 	switch x.Outcome {
 	case Applied:
 		totals.Acknowledged += x.Delta
@@ -398,19 +385,16 @@ func (p *partition) hear(s slot, epoch, total, delta int64, in *instant) (regres
 }
 
 // exchanged takes note that all of e has been exchanged at in, and returns how many
-// nanoseconds after the last time that was. e.mu is held.
-func (p *partition) exchanged(e *Entry, in *instant, full bool) (since float64) {
+// nanoseconds after the last time that was, and the level. e.mu is held.
+func (p *partition) exchanged(e *Entry, in *instant, full bool) (since, counted float64) {
 	g := p.l.grid
-	e.set(known)
+	fresh := e.set(known)
 	var room [maxEpochs + 1]int64
 	counts := room[:g.slots()]
 	e.counts(g, in, counts)
 	level := g.level(in, counts)
 	since = float64(in.now - e.exchanged)
-	if before := e.exchanged; before > 0 && in.now > before && !p.health.inGrace(p.l, in.now) {
-		e.approach = max(0, float32(level)-e.lastLevel) / float32(time.Duration(in.now-before).Seconds())
-	}
-	e.lastLevel = float32(level)
+	p.learn(e, in, fresh, counts)
 	e.exchanged, e.waiting, e.refused = in.now, in.now, 0
 	e.jitter = 1 - jitterPart*p.random.Float32()
 	if full {
@@ -430,5 +414,31 @@ func (p *partition) exchanged(e *Entry, in *instant, full bool) (since float64) 
 	if p.l.cfg.Decay == DecayLeak {
 		e.mark(g, in)
 	}
-	return since
+	return since, float64(level)
+}
+
+// learn takes in what the counters tell of demand. e.mu is held.
+func (p *partition) learn(e *Entry, in *instant, fresh bool, counts []int64) {
+	l := p.l
+	_, sent := e.ownSums(l.grid)
+	own, fleet := float64(sent), float64(e.retired)+e.believed(l.grid)
+	if n := e.near.Load(); n != nil {
+		own += n.denied.own
+		fleet += n.denied.fleet
+	}
+	switch {
+	case fresh:
+		span := l.grid.length - in.left
+		var events int64
+		for k, c := range counts {
+			events = addSaturating(events, c)
+			if k > 0 && c > 0 {
+				span = l.grid.length - in.left + int64(k)*l.grid.length
+			}
+		}
+		e.contact = sample{in.now, fleet}
+		e.demand = startDemand(in.now, float64(events), max(span, int64(l.cfg.TickEvery)), own, fleet)
+	case !p.health.inGrace(l, in.now):
+		e.demand.take(in.now, own, fleet, int64(l.cfg.TickEvery))
+	}
 }

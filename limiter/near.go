@@ -49,13 +49,11 @@ const (
 // near is what an entry keeps while its key is near its limit.
 type near struct {
 	history history
-	demand  demand
 	denied  denials
 
-	retired  float64 // events of epochs that the slots no longer hold
-	reported float64 // own events, admitted and denied, that the store has been told
 	unseen   float64 // events of other nodes since the last reply, predicted
 	modelled int64   // the time up to which unseen has been predicted
+	busy     int64   // when the key was last near its limit
 
 	tight    bool
 	budget   float64 // events per nanosecond for the whole fleet, if tight
@@ -146,43 +144,42 @@ func (e *Entry) cumulative(g grid, n *near) float64 {
 	for i := range g.slots() {
 		sum += e.count(i)
 	}
-	return n.retired + float64(sum) + n.unseen
+	return float64(e.retired) + float64(sum) + n.unseen
 }
 
 // approachLimit makes a near of what the counters tell, if the key, now at level,
-// has come near its limit, other nodes use it and a history can be had.
-func (l *Limiter) approachLimit(e *Entry, in *instant, level float64) *near {
+// has come near its limit, other nodes use it and a history can be had. before is
+// the fleet's cumulative count at the reply before this one. e.mu is held.
+func (l *Limiter) approachLimit(e *Entry, in *instant, level float64, before sample) {
 	limit := float64(e.limit.Load())
-	soon := level + float64(e.approach)*guardTicks*l.cfg.TickEvery.Seconds()
+	soon := level + e.demand.fleet*guardTicks*float64(l.cfg.TickEvery)
 	if l.cfg.Decay != DecayWindow || limit == 0 || soon < nearFrom*limit || e.others(l.grid) == 0 || e.has(evicted) {
-		return nil
+		return
 	}
 	if l.histories.Add(1) > l.maxHistories {
 		l.histories.Add(-1)
-		return nil // the window counter must do
+		return // the window counter must do
 	}
 	n := &near{history: newHistory(), modelled: in.now, denied: denials{epoch: in.epoch}}
-	// The epochs' counts are the first samples.
-	var sum float64
-	begin := l.grid.end(in.epoch - 1)
-	for k := l.grid.epochs; k > 0; k-- {
+	// What is known of the past: the counts at the ends of epochs, the first reply
+	// and the one before this.
+	sum := float64(e.retired)
+	for k := l.grid.epochs; k >= 0; k-- {
 		epoch := in.epoch - int64(k)
-		n.history.add(sample{epoch * l.grid.length, sum}, 1)
+		start := sample{epoch * l.grid.length, sum}
+		n.history.add(start, 1)
 		sum += float64(e.count(l.grid.slotOf(epoch)))
+		for _, x := range []sample{e.contact, before} {
+			if x.at > start.at && x.at < min(l.grid.end(epoch), in.now) {
+				n.history.add(x, 1)
+			}
+		}
 	}
-	n.history.add(sample{begin, sum}, 1)
-	span := in.now - begin
-	if sum > 0 {
-		span += l.grid.length * int64(l.grid.epochs)
-	}
-	sum += float64(e.count(in.slot))
 	n.history.add(sample{in.now, sum}, 1)
 	n.history.firm = len(n.history.samples) - 1
-	n.demand = startDemand(in.now, sum, e.believed(l.grid), max(span, int64(l.cfg.TickEvery)))
 	n.credit.bits.Store(math.Float64bits(l.dither(e.key)))
 	e.near.Store(n)
 	l.pacing(e, n, in)
-	return n
 }
 
 // dither starts each node's thinning at a point of its own, so that nodes do not
@@ -217,7 +214,7 @@ func (l *Limiter) advance(e *Entry, n *near, now int64) {
 		n.unseen = 0
 		n.history.retract()
 	} else {
-		n.unseen += n.others() * elapsed
+		n.unseen += n.others(&e.demand) * elapsed
 	}
 	n.history.add(sample{now, e.cumulative(l.grid, n)}, l.resolution)
 }
@@ -231,21 +228,18 @@ func (l *Limiter) stale(e *Entry, n *near, now int64) bool {
 
 // others is the rate at which other nodes admit, as far as it can be predicted:
 // what they are offered, or their part of the budget.
-func (n *near) others() float64 {
+func (n *near) others(d *demand) float64 {
 	if n.tight {
-		return min(n.demand.others(), (1-n.demand.share())*n.budget)
+		return min(d.others(), (1-d.share())*n.budget)
 	}
-	return n.demand.others()
+	return d.others()
 }
 
 // confirm takes in a reply, since nanoseconds after the last one: before is the
-// cumulative count as it was expected, seen what other nodes have reported since. e.mu is held.
-func (l *Limiter) confirm(e *Entry, n *near, in *instant, since, before, seen float64) (far bool) {
+// cumulative count as it was expected, seen what other nodes have reported since,
+// counted the level by the window counter. e.mu is held.
+func (l *Limiter) confirm(e *Entry, n *near, in *instant, since, before, seen, counted float64) (far bool) {
 	tick := float64(l.cfg.TickEvery)
-	grace := e.part.health.inGrace(l, in.now)
-	if !grace {
-		n.demand.take(in.now, n.reported, n.retired+e.believed(l.grid)+n.denied.fleet, int64(tick))
-	}
 	// Of what others admitted before the reply they have reported all but the last
 	// part: half an interval's worth, taken to be as long as this node's.
 	lag := tick / 2
@@ -253,8 +247,8 @@ func (l *Limiter) confirm(e *Entry, n *near, in *instant, since, before, seen fl
 		lag = min(max(n.interval, tick), max(since, tick)) / 2
 	}
 	predicted := n.unseen
-	n.unseen = n.others() * lag
-	if grace {
+	n.unseen = n.others(&e.demand) * lag
+	if e.part.health.inGrace(l, in.now) {
 		// Backlogs arrive one after the other: what was predicted stays until seen.
 		n.unseen = max(n.unseen, predicted-max(0, seen))
 	}
@@ -262,7 +256,10 @@ func (l *Limiter) confirm(e *Entry, n *near, in *instant, since, before, seen fl
 	n.history.forget(in.now - int64(l.cfg.Window) - 2*l.resolution)
 	l.pacing(e, n, in)
 	limit := float64(e.limit.Load())
-	return float64(e.lastLevel) < nearUntil*limit && n.headroom > (1-nearUntil)*limit
+	if counted >= nearUntil*limit || n.headroom <= (1-nearUntil)*limit {
+		n.busy = in.now
+	}
+	return in.now-n.busy > int64(l.cfg.Window)
 }
 
 // pacing works out how the key is to be judged from in on, and publishes it.
@@ -280,10 +277,10 @@ func (l *Limiter) pacing(e *Entry, n *near, in *instant) {
 	window := int64(l.cfg.Window)
 	own, sent := e.ownSums(l.grid)
 	leaving := n.history.at(in.now - window)
-	believed := n.retired + e.believed(l.grid)
+	believed := float64(e.retired) + e.believed(l.grid)
 	level := max(0, believed+float64(own-sent)+n.unseen-leaving)
 	drain := n.history.growth(in.now-window, in.now-window+int64(tick))
-	demand := max(n.demand.fleet, 1e-18)
+	demand := max(e.demand.fleet, 1e-18)
 	surplus := max(0, demand-drain)
 
 	n.headroom = limit - level
@@ -297,14 +294,15 @@ func (l *Limiter) pacing(e *Entry, n *near, in *instant) {
 		n.budget = max(0, drain+headroomGain/tick*n.headroom)
 		n.interval = tick
 		p.pass = min(1, n.budget/demand)
-		mine := l.share(e, n) * n.budget
+		mine := l.share(e) * n.budget
 		p.burst, p.rate = 2*mine*tick+3, 2*mine
 	} else {
-		n.interval = float64(e.jitter) * max(tick, headroomPart*n.headroom/max(surplus, 0.2*demand))
+		n.interval = e.demand.patience(n.headroom, drain, tick)
 		p.allowance = l.allowance(e, n, limit-(believed-leaving), level/limit)
 	}
-	p.slope = n.others() - drain
+	p.slope = n.others(&e.demand) - drain
 	n.pace.Store(p)
+	debug("pace", e, n, in, p)
 }
 
 // allowance is how many own events may be unknown to the store: this node's share
@@ -315,7 +313,7 @@ func (l *Limiter) allowance(e *Entry, n *near, proven, pressure float64) float64
 	if !failing && pressure < creditFrom {
 		return math.Inf(1)
 	}
-	mine := l.share(e, n) * max(0, proven)
+	mine := l.share(e) * max(0, proven)
 	if failing {
 		return mine + 1
 	}
@@ -324,9 +322,9 @@ func (l *Limiter) allowance(e *Entry, n *near, proven, pressure float64) float64
 
 // share is this node's part of the fleet's demand, taken to be a fair one until it
 // has been measured.
-func (l *Limiter) share(e *Entry, n *near) float64 {
-	share := n.demand.share()
-	if n.demand.samples < 2 {
+func (l *Limiter) share(e *Entry) float64 {
+	share := e.demand.share()
+	if e.demand.samples < 2 {
 		share = max(share, 1/float64(e.part.nodes.Load()))
 	}
 	return share
@@ -404,6 +402,7 @@ type denials struct {
 	birth birth   // whether it will go away by itself
 	heard bool    // any has been read
 	fleet float64 // denied events of the fleet since the first reply
+	own   float64 // those of this node that the store has been told
 }
 
 // hear takes in the total of an epoch's counter.
