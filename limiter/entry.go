@@ -105,7 +105,10 @@ type heard uint8
 
 const (
 	heardNothing heard = iota
-	heardOnce
+	// heardOpen: read while the epoch was the current one.
+	heardOpen
+	// heardClosed: read after its end.
+	heardClosed
 	// heardLast: read after the epoch's stragglers had time to land, so that the
 	// total will not change any more.
 	heardLast

@@ -54,10 +54,17 @@ func (p *partition) review(e *Entry, in *instant, kind tickKind) (r review) {
 	unsent := e.unsent(l.grid)
 	r.unsent = unsent > 0
 	finished, owing := e.leftovers(l.grid, in)
+	var room [maxEpochs + 1]int64
+	counts := room[:l.grid.slots()]
+	e.counts(l.grid, in, counts)
 	near := e.near.Load()
+	if near == nil && p.health.failing() && e.has(known) {
+		l.approachLimit(e, in, float64(l.grid.level(in, counts)), sample{})
+		near = e.near.Load()
+	}
 	if near != nil {
 		if !l.cfg.CountDenied {
-			near.denied.pending = addSaturating(near.denied.pending, r.denied)
+			near.denied.pending = addSaturating(near.denied.pending, max(0, r.denied-near.unfit.Swap(0)))
 		}
 		owing = owing || near.denied.birth == unarmed
 		l.advance(e, near, in.now)
@@ -65,9 +72,6 @@ func (p *partition) review(e *Entry, in *instant, kind tickKind) (r review) {
 	}
 	r.outstanding = r.unsent || e.refused > 0 || owing
 
-	var room [maxEpochs + 1]int64
-	counts := room[:l.grid.slots()]
-	e.counts(l.grid, in, counts)
 	s := newSignal(l.grid.level(in, counts), limit)
 	tier := p.classify(s)
 	headroom := max(0, float64(limit)-s.Level)
@@ -194,15 +198,31 @@ func (p *partition) plan(e *Entry, in *instant) {
 		if s.birth == unarmed || delta > 0 && s.birth == unborn {
 			b.Expires = append(b.Expires, Expire{Counter: c, Lifetime: l.lifetime(e.key, epoch, in.now)})
 		}
-		if delta == 0 && (k == 0 || t.full || s.heard == heardNothing || s.heard == heardOnce && l.settled(epoch, in.now)) {
+		if delta == 0 && (k == 0 || t.full || l.worthReading(s.heard, e.near.Load() != nil, epoch, in.now)) {
 			b.Gets = append(b.Gets, Get{Counter: c})
 		}
 	}
-	if n := e.near.Load(); n != nil && !l.cfg.CountDenied {
+	if n := e.near.Load(); n != nil && !l.cfg.CountDenied && !n.pace.Load().alone {
 		p.planDenied(e, n, in)
 	}
 	t.adds.to, t.expires.to, t.gets.to = len(b.Adds), len(b.Expires), len(b.Gets)
 	p.tasks = append(p.tasks, t)
+}
+
+// worthReading reports whether the store has more to tell of a finished epoch than
+// has been heard. When an epoch ends, what nodes had of it arrives within
+// settleTicks; a key near its limit cannot wait for that and is read at once, too.
+func (l *Limiter) worthReading(h heard, near bool, epoch, now int64) bool {
+	switch h {
+	case heardNothing:
+		return true
+	case heardOpen:
+		return near || l.settled(epoch, now)
+	case heardClosed:
+		return l.settled(epoch, now)
+	default:
+		return false
+	}
 }
 
 // planDenied adds to the batch what e has to tell of denied events, or reads what
@@ -377,9 +397,13 @@ func (e *Entry) live(g grid, epoch int64) (s slot, ok bool) {
 // hear takes in a total of epoch, and reports whether the store has lost data.
 func (p *partition) hear(s slot, epoch, total, delta int64, in *instant) (regressed bool) {
 	regressed = s.acknowledge(max(total, 0), delta)
-	s.heard = heardOnce
-	if p.l.settled(epoch, in.now) {
+	switch {
+	case p.l.settled(epoch, in.now):
 		s.heard = heardLast
+	case epoch < in.epoch:
+		s.heard = heardClosed
+	default:
+		s.heard = heardOpen
 	}
 	return regressed
 }

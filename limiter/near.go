@@ -16,8 +16,11 @@ import (
 const (
 	// nearFrom is the pressure from which on a key is near its limit, nearUntil
 	// the one below which it no longer is.
-	nearFrom  = 0.5
-	nearUntil = 0.4
+	// While exchanges fail, keys become near earlier: nothing else would hold their
+	// nodes to a share.
+	nearFrom        = 0.5
+	nearUntil       = 0.4
+	nearFromFailing = 0.25
 	// maxTightHeadroom is the headroom, as a part of the limit, up to which nodes
 	// may thin requests. It keeps a key at half its limit from being refused (rule
 	// L9), with a margin for what a node cannot know.
@@ -41,9 +44,10 @@ const (
 	historiesPart = 8
 	// paceTicks is how long a pace holds.
 	paceTicks = 2.5
-	// staleTicks is the least time after which a node no longer believes in its
-	// prediction.
+	// A node that has not exchanged a key for a sixth of the window, but at least for
+	// staleTicks ticks and two intervals, no longer believes in its prediction.
 	staleTicks = 3
+	stalePart  = 6
 )
 
 // near is what an entry keeps while its key is near its limit.
@@ -62,6 +66,7 @@ type near struct {
 
 	pace   atomic.Pointer[pace]
 	credit credit
+	unfit  atomic.Int64 // denied events that no thinning would have let pass
 }
 
 // pace is what decisions go by until the loop looks at the key again. It is
@@ -73,6 +78,7 @@ type pace struct {
 	mark      int64   // sum of the slots' own at the time at
 	reported  int64   // own events beyond it are not known to the store
 
+	alone bool // no other node has had events
 	tight bool
 	// If tight: the part of what is offered that may pass, and a bound on own
 	// events since at: burst + rate·elapsed.
@@ -153,7 +159,11 @@ func (e *Entry) cumulative(g grid, n *near) float64 {
 func (l *Limiter) approachLimit(e *Entry, in *instant, level float64, before sample) {
 	limit := float64(e.limit.Load())
 	soon := level + e.demand.fleet*guardTicks*float64(l.cfg.TickEvery)
-	if l.cfg.Decay != DecayWindow || limit == 0 || soon < nearFrom*limit || e.others(l.grid) == 0 || e.has(evicted) {
+	from := nearFrom
+	if e.part.failing.Load() {
+		from = nearFromFailing
+	}
+	if l.cfg.Decay != DecayWindow || limit == 0 || soon < from*limit || e.has(evicted) {
 		return
 	}
 	if l.histories.Add(1) > l.maxHistories {
@@ -169,7 +179,7 @@ func (l *Limiter) approachLimit(e *Entry, in *instant, level float64, before sam
 		start := sample{epoch * l.grid.length, sum}
 		n.history.add(start, 1)
 		sum += float64(e.count(l.grid.slotOf(epoch)))
-		for _, x := range []sample{e.contact, before} {
+		for _, x := range [...]sample{e.outset(start), e.contact, before} {
 			if x.at > start.at && x.at < min(l.grid.end(epoch), in.now) {
 				n.history.add(x, 1)
 			}
@@ -180,6 +190,14 @@ func (l *Limiter) approachLimit(e *Entry, in *instant, level float64, before sam
 	n.credit.bits.Store(math.Float64bits(l.dither(e.key)))
 	e.near.Store(n)
 	l.pacing(e, n, in)
+}
+
+// outset is when the events that the first reply told of may have begun, in the
+// epoch that began with start: at the demand that was seen since, they would have
+// come in the time just before that reply. Without it, a key that came to life in
+// the middle of an epoch would seem to drain from the epoch's beginning.
+func (e *Entry) outset(start sample) sample {
+	return sample{e.contact.at - int64((e.contact.cum-start.cum)/max(e.demand.fleet, 1e-18)), start.cum}
 }
 
 // dither starts each node's thinning at a point of its own, so that nodes do not
@@ -222,7 +240,7 @@ func (l *Limiter) advance(e *Entry, n *near, now int64) {
 // stale reports whether the key has not been exchanged for so long that what was
 // predicted of other nodes since is worth nothing.
 func (l *Limiter) stale(e *Entry, n *near, now int64) bool {
-	horizon := max(staleTicks*float64(l.cfg.TickEvery), 2*n.interval)
+	horizon := max(staleTicks*float64(l.cfg.TickEvery), 2*n.interval, float64(l.cfg.Window)/stalePart)
 	return !e.part.failing.Load() && float64(now-e.exchanged) > horizon
 }
 
@@ -288,8 +306,9 @@ func (l *Limiter) pacing(e *Entry, n *near, in *instant) {
 	if n.tight {
 		bound *= tightStay
 	}
-	n.tight = n.headroom <= min(bound, maxTightHeadroom*limit)
-	p := &pace{at: in.now, until: in.now + int64(paceTicks*tick), level: level, mark: own, reported: sent, tight: n.tight, allowance: math.Inf(1)}
+	alone := e.others(l.grid) == 0
+	n.tight = !alone && n.headroom <= min(bound, maxTightHeadroom*limit)
+	p := &pace{at: in.now, until: in.now + int64(paceTicks*tick), level: level, mark: own, reported: sent, alone: alone, tight: n.tight, allowance: math.Inf(1)}
 	if n.tight {
 		n.budget = max(0, drain+headroomGain/tick*n.headroom)
 		n.interval = tick
@@ -298,17 +317,18 @@ func (l *Limiter) pacing(e *Entry, n *near, in *instant) {
 		p.burst, p.rate = 2*mine*tick+3, 2*mine
 	} else {
 		n.interval = e.demand.patience(n.headroom, drain, tick)
-		p.allowance = l.allowance(e, n, limit-(believed-leaving), level/limit)
+		if !alone {
+			p.allowance = l.allowance(e, limit-(believed-leaving), level/limit)
+		}
 	}
 	p.slope = n.others(&e.demand) - drain
 	n.pace.Store(p)
-	debug("pace", e, n, in, p)
 }
 
 // allowance is how many own events may be unknown to the store: this node's share
 // of the headroom that the last reply proved, and a square root more for chance.
 // It holds above creditFrom, and while exchanges fail.
-func (l *Limiter) allowance(e *Entry, n *near, proven, pressure float64) float64 {
+func (l *Limiter) allowance(e *Entry, proven, pressure float64) float64 {
 	failing := e.part.failing.Load()
 	if !failing && pressure < creditFrom {
 		return math.Inf(1)
@@ -339,7 +359,10 @@ func (l *Limiter) takeNear(e *Entry, n *near, in *instant, count int64, r *rule)
 		sum := e.ownSum(l.grid)
 		since := float64(sum - p.mark)
 		switch {
-		case count > r.limit:
+		case count > r.limit, count > 1 && p.levelAt(in.now, sum)+float64(count) > float64(r.cap):
+			// What is thinned is small change. A large request must fit as a whole, and
+			// as it waits for that, it is no part of the demand that is to be thinned.
+			n.unfit.Add(min(count, r.limit))
 			return false, ReasonOverLimit, hurry
 		case since > 0 && since+float64(count) > p.burst+p.rate*float64(in.now-p.at),
 			!n.credit.spend(float64(count), p.pass):
@@ -354,7 +377,10 @@ func (l *Limiter) takeNear(e *Entry, n *near, in *instant, count int64, r *rule)
 		unknown := float64(sum - p.reported)
 		switch {
 		case p.levelAt(in.now, sum)+float64(count) > float64(r.cap):
-			return false, ReasonOverLimit, true
+			if count > 1 {
+				n.unfit.Add(min(count, r.limit))
+			}
+			return false, ReasonOverLimit, hurry || !p.alone
 		case unknown > 0 && unknown+float64(count) > p.allowance:
 			return false, ReasonShed, true
 		case own.CompareAndSwap(x, x+count):
