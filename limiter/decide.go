@@ -143,7 +143,14 @@ func (l *Limiter) quick(e *Entry, in *instant, n int64) bool {
 	x := own.Load()
 	used := addSaturating(l.grid.leaving(in, leaving.base.Load()+e.own[j].Load()), current.base.Load()+x)
 	bound := min(e.limit.Load(), e.attention.Load()-1)
-	return n <= bound-used && own.CompareAndSwap(x, x+n)
+	if n > bound-used || !own.CompareAndSwap(x, x+n) {
+		return false
+	}
+	// Meanwhile the loop may have let go of e, or have ended.
+	if e.state.Load()&listed == 0 || e.part.mode.Load() == closed {
+		l.notice(e, used)
+	}
+	return true
 }
 
 // take adds n to e's own count of the current epoch if the level with it stays
