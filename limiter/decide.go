@@ -31,8 +31,16 @@ func (r *rule) reason(allowed bool) Reason {
 
 // ruleFor returns the rule that e is under: its limit, unless the store has not
 // told about the key yet, the outage policy is in force, or the limiter is
-// closed.
-func (l *Limiter) ruleFor(e *Entry) rule {
+// closed. It first turns the entry's slots over if an epoch has begun, because
+// nothing of what the store has told may be left then.
+func (l *Limiter) ruleFor(e *Entry, in *instant) rule {
+	for !e.turned(l.grid, in) {
+		e.mu.Lock()
+		// A decision that was held up for long must not turn the slots back.
+		*in = l.time.instant()
+		e.turn(*in, l)
+		e.mu.Unlock()
+	}
 	limit := l.limitFor(e)
 	r := rule{limit: limit, cap: limit, yes: ReasonUnderLimit, no: ReasonOverLimit}
 	if mode := e.part.mode.Load(); mode != normal {
@@ -106,7 +114,7 @@ func (l *Limiter) decide(e *Entry, in *instant, n int64) (bool, Reason) {
 	if l.quick(e, in, n) {
 		return true, ReasonUnderLimit
 	}
-	r := l.ruleFor(e)
+	r := l.ruleFor(e, in)
 	if r.limit == Unlimited {
 		return true, ReasonUnlimited
 	}
@@ -179,15 +187,8 @@ func (l *Limiter) take(e *Entry, in *instant, n int64, r *rule) (taken bool, lev
 
 // standing returns where a key stands: the level without the current epoch, and
 // the current epoch's count as base and own, which other decisions may raise at
-// any moment. It turns the entry's slots over when an epoch has begun.
+// any moment. The entry's slots are those of in's window.
 func (l *Limiter) standing(e *Entry, in *instant) (fixed, base int64, own *atomic.Int64) {
-	for !e.turned(l.grid, in) {
-		e.mu.Lock()
-		// A decision that was held up for long must not turn the slots back.
-		*in = l.time.instant()
-		e.turn(*in, l)
-		e.mu.Unlock()
-	}
 	if l.cfg.Decay == DecayLeak {
 		if m := e.leak.Load(); m != nil {
 			return l.leaking(e, in, m)
@@ -236,7 +237,7 @@ func (l *Limiter) notice(e *Entry, level int64) {
 
 // describe makes the Decision of a verdict.
 func (l *Limiter) describe(e *Entry, in *instant, n int64, allowed bool, reason Reason) Decision {
-	r := l.ruleFor(e)
+	r := l.ruleFor(e, in)
 	if r.limit == Unlimited {
 		return unlimited()
 	}

@@ -151,7 +151,7 @@ func (l *Limiter) Peek(key string) Decision {
 }
 
 func (l *Limiter) peek(e *Entry, in *instant) Decision {
-	rule := l.ruleFor(e)
+	rule := l.ruleFor(e, in)
 	if rule.limit == Unlimited {
 		return unlimited()
 	}
