@@ -171,7 +171,7 @@ func (l *Limiter) take(e *Entry, in *instant, n int64, r *rule) (taken bool, lev
 	fixed, base, own := l.standing(e, in)
 	for {
 		x := own.Load()
-		count := base + x
+		count := whole(base + x)
 		used := addSaturating(fixed, count)
 		add := n
 		if r.verdict == admit {
