@@ -135,6 +135,7 @@ var cacheCases = []ruleCase[*cacheSubject]{
 	{id: "C4", name: "RangeSeesWhatStaysAndEnds", run: rangeEnds},
 	{id: "C4", name: "RangeStopsWhenTold", run: rangeStops},
 	{id: "L1", name: "GetDoesNotAllocate", run: getAllocates},
+	{id: "L1", name: "GetAnswersAfterClose", run: getAfterClose},
 }
 
 func oneEntry(s *cacheSubject) error {
@@ -245,7 +246,7 @@ func deletedKey(s *cacheSubject) error {
 // small even for those. The entries of a key that were added and not yet told to
 // OnEvict can never be two.
 func toldBeforeReturn(s *cacheSubject) error {
-	const callers, keys, rounds = 8, 12, 3000
+	const callers, keys, rounds = 8, 12, 1000
 	c := s.open(keys / 3)
 	var (
 		keyOf sync.Map // *limiter.Entry to key
@@ -309,7 +310,7 @@ func (w *watchedCache) count() int {
 }
 
 func boundHolds(s *cacheSubject) error {
-	for _, maxEntries := range []int{1, 10, 1000} {
+	for _, maxEntries := range []int{1, 10, 300} {
 		c := s.open(maxEntries)
 		adds := 10 * maxEntries
 		for k := range adds {
@@ -351,7 +352,7 @@ func (w *watchedCache) withinBound(maxEntries, adds int) error {
 }
 
 func boundHoldsConcurrently(s *cacheSubject) error {
-	const callers, keys, maxEntries = 4, 5000, 500
+	const callers, keys, maxEntries = 4, 1000, 200
 	c := s.open(maxEntries)
 	err := together(callers, func(i int) error {
 		for k := range keys {
@@ -443,7 +444,7 @@ func notRenewedExpires(s *cacheSubject) error {
 // hotKeysSurvive uses keys for some ticks, and then lets twice as many one-off keys
 // as fit come by in each tick.
 func hotKeysSurvive(s *cacheSubject) error {
-	const maxEntries, hot, ticks = 1000, 100, 10
+	const maxEntries, hot, ticks = 500, 50, 5
 	c := s.open(maxEntries)
 	use := func() {
 		for k := range hot {
@@ -454,7 +455,7 @@ func hotKeysSurvive(s *cacheSubject) error {
 	for k := range hot {
 		c.add(fmt.Sprint("hot", k))
 	}
-	for range ticks {
+	for range 2 * ticks {
 		use()
 	}
 	for tick := range ticks {
@@ -563,6 +564,17 @@ func getAllocates(s *cacheSubject) error {
 		if n := allocations(func() { c.Get(key) }); n != 0 {
 			return differ(fmt.Sprintf("allocations by Get(%q)", key), n, 0)
 		}
+	}
+	return nil
+}
+
+func getAfterClose(s *cacheSubject) error {
+	c := s.open(10)
+	s.opened = nil // it is closed here
+	e, _ := c.add("k")
+	c.Close()
+	if got, ok := c.Get("k"); got != e || !ok {
+		return differ("Get after Close: whether it returns the entry, and ok", fmt.Sprint(got == e, " ", ok), "true true")
 	}
 	return nil
 }

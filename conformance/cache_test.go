@@ -40,6 +40,7 @@ type quirks struct {
 	rangeGoesOn   bool         // when f returns false
 	rangeCircles  *atomic.Bool // until it is false
 	getAllocates  bool
+	closeForgets  bool
 }
 
 // testCache is a segmented LRU: a key that is touched moves from probation into
@@ -247,7 +248,13 @@ func (c *testCache) Maintain() {
 	}
 }
 
-func (c *testCache) Close() {}
+func (c *testCache) Close() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closeForgets {
+		clear(c.nodes)
+	}
+}
 
 func TestLocalCache_ABrokenCacheFailsTheRulesThatItBreaks(t *testing.T) {
 	silent := func(c cache.Cause) quirks { return quirks{silent: map[cache.Cause]bool{c: true}} }
@@ -288,6 +295,7 @@ func TestLocalCache_ABrokenCacheFailsTheRulesThatItBreaks(t *testing.T) {
 		{"skips one in Range", quirks{rangeSkips: true}, []string{"C1", "C2", "C4"}},
 		{"goes on in Range", quirks{rangeGoesOn: true}, []string{"C4"}},
 		{"goes in circles in Range", quirks{rangeCircles: &circling}, []string{"C4"}},
+		{"forgets all when closed", quirks{closeForgets: true}, []string{"L1"}},
 		{"allocates in Get", quirks{getAllocates: true}, []string{"L1"}},
 	}
 	for _, tc := range subjects {

@@ -49,7 +49,7 @@ var rules = map[string]string{
 	"C2":  "a cache keeps to its bound, and to its timeouts",
 	"C3":  "keys in use survive a scan of one-off keys, and a new key in use finds its place in a full cache",
 	"C4":  "an iteration sees what stays in the cache throughout, and ends",
-	"L1":  "a decision on a cached key neither allocates nor blocks, so neither does Get",
+	"L1":  "a decision on a cached key neither allocates nor blocks, so neither does Get, which answers after Close too",
 	"T1":  "any signal is classified into a valid tier",
 	"T2":  "classifying does not allocate",
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -255,7 +256,8 @@ var brokenStores = []struct {
 	breakIt func(inner limiter.Store) limiter.Store
 	want    []string
 }{
-	{"correct", func(inner limiter.Store) limiter.Store { return inner }, nil},
+	{"correct", correct, nil},
+	{"correct, and forgets soon", forgetful, nil},
 	{"correct, and saturates", answering(func(_ context.Context, b *limiter.Batch, err error) error {
 		if !errors.Is(err, memorystore.ErrOverflow) {
 			return err
@@ -575,7 +577,7 @@ func TestStoreSuite_ABrokenStoreFailsTheRulesThatItBreaks(t *testing.T) {
 		}
 		t.Run("does not share with its peer", func(t *testing.T) {
 			t.Parallel()
-			suite := brokenSuite(func(inner limiter.Store) limiter.Store { return inner })
+			suite := brokenSuite(correct)
 			suite.Peer = func(testing.TB, limiter.Store) limiter.Store { return memorystore.New() }
 			failed := failures(t, suite)
 			if diff := cmp.Diff([]string{"S1"}, ruleIDs(storeCases, failed)); diff != "" {
@@ -585,4 +587,101 @@ func TestStoreSuite_ABrokenStoreFailsTheRulesThatItBreaks(t *testing.T) {
 		})
 	})
 	checkCoverage(t, &coverage, storeCases, len(brokenStores)+1)
+}
+
+func correct(inner limiter.Store) limiter.Store { return inner }
+
+// forgetful makes a store that lets counters of short epochs live no longer than
+// it must, if they have no expiry.
+func forgetful(inner limiter.Store) limiter.Store {
+	return asking(func(b *limiter.Batch) {
+		if b.EpochLength >= epochLength {
+			return
+		}
+		for _, op := range b.Adds {
+			end := time.Unix(0, (op.Epoch+int64(b.Epochs)+1)*int64(b.EpochLength))
+			b.Expires = append(b.Expires, limiter.Expire{Counter: op.Counter, Lifetime: end.Sub(b.Now)})
+		}
+	})(inner)
+}
+
+// names returns the names of the cases in failed.
+func names(failed map[int]error) []string {
+	var out []string
+	for _, i := range slices.Sorted(maps.Keys(failed)) {
+		out = append(out, storeCases[i].name)
+	}
+	return out
+}
+
+func TestStoreSuite_SkipsWhatItCannotCheck(t *testing.T) {
+	t.Parallel()
+	var alone []string // the cases that make an outage
+	for _, c := range storeCases {
+		if c.alone {
+			alone = append(alone, c.name)
+		}
+	}
+	for _, tc := range []struct {
+		name   string
+		change func(*StoreSuite)
+		want   []string
+	}{
+		{"without Peer", func(s *StoreSuite) { s.Peer = nil }, []string{"APeerSeesAndAddsToTheSameCounters"}},
+		{"without Outage", func(s *StoreSuite) { s.Outage = nil }, alone},
+		{"with an Outage that can do nothing", func(s *StoreSuite) {
+			s.Outage = func(testing.TB, limiter.Store, Outage) func() { return nil }
+		}, alone},
+		{"on a machine that is too slow", func(s *StoreSuite) {
+			s.Elapse = func(_ testing.TB, _ limiter.Store, d time.Duration) { time.Sleep(d) } // and d besides
+		}, []string{"CountersLiveAsLongAsTheirExpirySays", "ACounterWithoutExpiryLivesForItsWindow"}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			suite := brokenSuite(forgetful)
+			tc.change(&suite)
+			failed := failures(t, suite)
+			if diff := cmp.Diff(tc.want, names(failed)); diff != "" {
+				t.Errorf("cases that were not passed (-want +got):\n%s", diff)
+			}
+			for i, err := range failed {
+				if _, ok := err.(skip); !ok {
+					t.Errorf("%s: got %v, want it skipped", storeCases[i].name, err)
+				}
+			}
+		})
+	}
+}
+
+func TestStoreSuite_AnOutageWithoutEffectFails(t *testing.T) {
+	t.Parallel()
+	suite := brokenSuite(correct)
+	suite.Outage = func(testing.TB, limiter.Store, Outage) func() { return func() {} }
+	failed := failures(t, suite)
+	if diff := cmp.Diff([]string{"S6", "S9"}, ruleIDs(storeCases, failed)); diff != "" {
+		t.Errorf("failed rules (-want +got):\n%s", diff)
+	}
+}
+
+func TestStoreSuite_LetsWhatItCountedExpire(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := memorystore.New()
+		suite := StoreSuite{New: func(testing.TB) limiter.Store { return store }}
+		subject := suite.subject(t)
+		if err := guard(watchdog, func() error { return partsOfName(subject) }); err != nil {
+			t.Fatal(err)
+		}
+		subject.cleanUp()
+		time.Sleep(time.Second)
+		for prefix, cs := range subject.used {
+			totals, err := subject.readFrom(store, prefix, slices.Collect(maps.Keys(cs))...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if left := slices.IndexFunc(totals, func(n int64) bool { return n != 0 }); left >= 0 {
+				t.Errorf("prefix %q still has counters", prefix)
+			}
+		}
+	})
 }

@@ -22,10 +22,6 @@ type rule struct {
 	yes, no Reason
 }
 
-// usual reports whether the key is judged by its limit and by what the store has
-// told.
-func (r *rule) usual() bool { return r.yes == ReasonUnderLimit }
-
 func (r *rule) reason(allowed bool) Reason {
 	if allowed {
 		return r.yes
@@ -35,8 +31,16 @@ func (r *rule) reason(allowed bool) Reason {
 
 // ruleFor returns the rule that e is under: its limit, unless the store has not
 // told about the key yet, the outage policy is in force, or the limiter is
-// closed.
-func (l *Limiter) ruleFor(e *Entry) rule {
+// closed. It first turns the entry's slots over if an epoch has begun, because
+// nothing of what the store has told may be left then.
+func (l *Limiter) ruleFor(e *Entry, in *instant) rule {
+	for !e.turned(l.grid, in) {
+		e.mu.Lock()
+		// A decision that was held up for long must not turn the slots back.
+		*in = l.time.instant()
+		e.turn(*in, l)
+		e.mu.Unlock()
+	}
 	limit := l.limitFor(e)
 	r := rule{limit: limit, cap: limit, yes: ReasonUnderLimit, no: ReasonOverLimit}
 	if mode := e.part.mode.Load(); mode != normal {
@@ -110,30 +114,11 @@ func (l *Limiter) decide(e *Entry, in *instant, n int64) (bool, Reason) {
 	if l.quick(e, in, n) {
 		return true, ReasonUnderLimit
 	}
-	r := l.ruleFor(e)
+	r := l.ruleFor(e, in)
 	if r.limit == Unlimited {
 		return true, ReasonUnlimited
 	}
-	allowed, level := false, int64(0)
-	if near := e.near.Load(); near != nil && r.usual() {
-		return l.decideNear(e, near, in, n, &r)
-	}
-	if r.verdict != refuse {
-		allowed, level = l.take(e, in, n, &r)
-	}
-	if !allowed {
-		e.refuse(n)
-		if l.cfg.CountDenied {
-			l.take(e, in, n, &rule{verdict: admit})
-		}
-	}
-	l.notice(e, level >= e.attention.Load())
-	return allowed, r.reason(allowed)
-}
-
-// decideNear is decide for a key near its limit.
-func (l *Limiter) decideNear(e *Entry, near *near, in *instant, n int64, r *rule) (bool, Reason) {
-	allowed, reason, hurry := l.takeNear(e, near, in, n, r)
+	allowed, reason, hurry := l.judge(e, in, n, &r)
 	if !allowed {
 		e.refuse(n)
 		if l.cfg.CountDenied {
@@ -142,6 +127,19 @@ func (l *Limiter) decideNear(e *Entry, near *near, in *instant, n int64, r *rule
 	}
 	l.notice(e, hurry)
 	return allowed, reason
+}
+
+// judge finds out whether n events pass under r, and counts them if they do. It
+// also reports whether the loop should look at the key soon.
+func (l *Limiter) judge(e *Entry, in *instant, n int64, r *rule) (allowed bool, reason Reason, hurry bool) {
+	if near := r.nearOf(e); near != nil {
+		return l.takeNear(e, near, in, n, r)
+	}
+	var level int64
+	if r.verdict != refuse {
+		allowed, level = l.take(e, in, n, r)
+	}
+	return allowed, r.reason(allowed), level >= e.attention.Load()
 }
 
 // quick admits n events if nothing about the case is special: a key under its
@@ -163,7 +161,14 @@ func (l *Limiter) quick(e *Entry, in *instant, n int64) bool {
 	x := own.Load()
 	used := addSaturating(l.grid.leaving(in, leaving.base.Load()+e.own[j].Load()), current.base.Load()+x)
 	bound := min(e.limit.Load(), e.attention.Load()-1)
-	return n <= bound-used && own.CompareAndSwap(x, x+n)
+	if n > bound-used || !own.CompareAndSwap(x, x+n) {
+		return false
+	}
+	// Meanwhile the loop may have let go of e, or have ended.
+	if e.state.Load()&listed == 0 || e.part.mode.Load() == closed {
+		l.notice(e, false)
+	}
+	return true
 }
 
 // take adds n to e's own count of the current epoch if the level with it stays
@@ -176,7 +181,7 @@ func (l *Limiter) take(e *Entry, in *instant, n int64, r *rule) (taken bool, lev
 	fixed, base, own := l.standing(e, in)
 	for {
 		x := own.Load()
-		count := base + x
+		count := whole(base + x)
 		used := addSaturating(fixed, count)
 		add := n
 		if r.verdict == admit {
@@ -192,15 +197,8 @@ func (l *Limiter) take(e *Entry, in *instant, n int64, r *rule) (taken bool, lev
 
 // standing returns where a key stands: the level without the current epoch, and
 // the current epoch's count as base and own, which other decisions may raise at
-// any moment. It turns the entry's slots over when an epoch has begun.
+// any moment. The entry's slots are those of in's window.
 func (l *Limiter) standing(e *Entry, in *instant) (fixed, base int64, own *atomic.Int64) {
-	for !e.turned(l.grid, in) {
-		e.mu.Lock()
-		// A decision that was held up for long must not turn the slots back.
-		*in = l.time.instant()
-		e.turn(*in, l)
-		e.mu.Unlock()
-	}
 	if l.cfg.Decay == DecayLeak {
 		if m := e.leak.Load(); m != nil {
 			return l.leaking(e, in, m)
@@ -247,7 +245,7 @@ func (l *Limiter) notice(e *Entry, hurry bool) {
 
 // describe makes the Decision of a verdict.
 func (l *Limiter) describe(e *Entry, in *instant, n int64, allowed bool, reason Reason) Decision {
-	r := l.ruleFor(e)
+	r := l.ruleFor(e, in)
 	if r.limit == Unlimited {
 		return unlimited()
 	}
@@ -262,7 +260,7 @@ func (l *Limiter) describe(e *Entry, in *instant, n int64, allowed bool, reason 
 		Remaining:  max(0, r.cap-addSaturating(fixed, base+own.Load())),
 		ResetAfter: l.grid.resetAfter(in, counts),
 	}
-	if near := e.near.Load(); near != nil && r.usual() {
+	if near := r.nearOf(e); near != nil {
 		p := near.pace.Load()
 		level := p.levelAt(in.now, e.ownSum(l.grid))
 		d.Remaining = int64(max(0, float64(r.cap)-level))

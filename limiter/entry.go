@@ -1,6 +1,7 @@
 package limiter
 
 import (
+	"math"
 	"sync"
 	"sync/atomic"
 
@@ -164,30 +165,41 @@ func (l *Limiter) newEntry(key string) *Entry {
 // epochs that lie ahead, because the clock was set back, becomes part of the
 // current one. e.mu is held, or e is not shared yet.
 func (e *Entry) turn(in instant, l *Limiter) {
-	var aheadUnsent, aheadSent, dropped int64
+	var aheadUnsent, aheadSent, aheadOwn, dropped int64
+	room := int64(math.MaxInt64) // for unsent counts in the current epoch's slot
 	turned := 0
 	for k := range l.grid.slots() {
 		epoch := in.epoch - int64(k)
 		s := e.slot(l.grid.slotOf(epoch))
-		held := s.epoch.Load()
+		held, x := s.epoch.Load(), s.own.Load()
+		unsent := x - s.sent
 		if held == epoch {
+			if k == 0 {
+				room -= unsent
+			}
 			continue
 		}
 		turned++
-		x := s.own.Load()
 		if held > in.epoch {
-			aheadUnsent += x - s.sent
-			aheadSent += s.base.Load() + s.sent // others' counts included: they were admitted as well
-		} else {
-			dropped += x - s.sent
+			aheadOwn += s.sent - s.start
+		}
+		switch {
+		case held < in.epoch:
+			dropped += unsent
 			e.retired += s.base.Load() + x
+		case unsent <= room:
+			aheadSent = addSaturating(aheadSent, s.base.Load()+s.sent) // others' counts included: they were admitted as well
+			aheadUnsent, room = aheadUnsent+unsent, room-unsent
+		default:
+			aheadSent = addSaturating(aheadSent, s.base.Load()+x)
+			dropped += unsent
 		}
 		s.start, s.sent, s.total, s.trouble = x, x, 0, nil
 		s.heard, s.birth = heardNothing, unborn
 		s.base.Store(-x)
 		s.epoch.Store(epoch)
 	}
-	if dropped > 0 {
+	if dropped != 0 {
 		e.part.counted.dropped.Add(dropped)
 	}
 	if turned == l.grid.slots() {
@@ -197,13 +209,18 @@ func (e *Entry) turn(in instant, l *Limiter) {
 		e.attention.Store(coldAttention(e.limit.Load()))
 	}
 	if aheadUnsent > 0 || aheadSent > 0 {
+		l.leaveLimit(e) // its history is of times to come
 		s := e.slot(in.slot)
 		if aheadSent > 0 {
 			s.base.Add(aheadSent)
+			s.start -= aheadOwn // so that they do not pass for events of other nodes
 			s.assume()
 		}
 		s.own.Add(aheadUnsent)
 		e.accounted += aheadUnsent
+	}
+	if turned > 0 && e.others(l.grid) == 0 {
+		l.leaveLimit(e) // alone, so the window counter is exact
 	}
 }
 
@@ -226,7 +243,7 @@ func (e *Entry) counts(g grid, in *instant, counts []int64) {
 	for k := range g.slots() {
 		counts[k] = 0
 		if s := e.slot(g.before(in, k)); s.epoch.Load() == in.epoch-int64(k) {
-			counts[k] = s.base.Load() + s.own.Load()
+			counts[k] = whole(s.base.Load() + s.own.Load())
 		}
 	}
 }
@@ -237,7 +254,7 @@ func (e *Entry) unsent(g grid) int64 {
 	var sum int64
 	for i := range g.slots() {
 		s := e.slot(i)
-		sum += s.own.Load() - s.sent
+		sum = addSaturating(sum, s.own.Load()-s.sent)
 	}
 	return sum
 }

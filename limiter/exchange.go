@@ -202,7 +202,7 @@ func (p *partition) plan(e *Entry, in *instant) {
 			b.Gets = append(b.Gets, Get{Counter: c})
 		}
 	}
-	if n := e.near.Load(); n != nil && !l.cfg.CountDenied && !n.pace.Load().alone {
+	if n := e.near.Load(); n != nil && !l.cfg.CountDenied {
 		p.planDenied(e, n, in)
 	}
 	t.adds.to, t.expires.to, t.gets.to = len(b.Adds), len(b.Expires), len(b.Gets)

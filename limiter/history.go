@@ -71,6 +71,16 @@ func (h *history) growth(from, to int64) float64 {
 // retract drops what rests on predictions.
 func (h *history) retract() { h.samples = h.samples[:h.firm+1] }
 
+// rewind drops samples that lie ahead of t.
+func (h *history) rewind(t int64) {
+	n := len(h.samples)
+	for n > 1 && h.samples[n-1].at > t {
+		n--
+	}
+	h.samples = h.samples[:n]
+	h.firm = min(h.firm, n-1)
+}
+
 // confirm takes in a reply that puts the count at cum, where expected had been
 // predicted. The error is spread over the time since the last reply, and samples
 // above the new count are cut down to it: counts do not shrink.

@@ -158,19 +158,18 @@ func (l *Limiter) Peek(key string) Decision {
 }
 
 func (l *Limiter) peek(e *Entry, in *instant) Decision {
-	rule := l.ruleFor(e)
+	rule := l.ruleFor(e, in)
 	if rule.limit == Unlimited {
 		return unlimited()
 	}
+	if n := rule.nearOf(e); n != nil {
+		allowed, reason := l.peekNear(e, n, in, &rule)
+		return l.describe(e, in, 1, allowed, reason)
+	}
 	allowed := rule.verdict == admit
 	if rule.verdict == judge {
-		if n := e.near.Load(); n != nil && rule.usual() {
-			p, _ := l.paceOf(e, n, in)
-			allowed = p.tight && n.credit.enough(p.pass) || !p.tight && p.levelAt(in.now, e.ownSum(l.grid)) < float64(rule.cap)
-		} else {
-			fixed, base, own := l.standing(e, in)
-			allowed = addSaturating(fixed, base+own.Load()) < rule.cap
-		}
+		fixed, base, own := l.standing(e, in)
+		allowed = addSaturating(fixed, base+own.Load()) < rule.cap
 	}
 	return l.describe(e, in, 1, allowed, rule.reason(allowed))
 }

@@ -21,6 +21,8 @@ const (
 	nearFrom        = 0.5
 	nearUntil       = 0.4
 	nearFromFailing = 0.25
+	// maxNearLimit is a limit up to which sums of counts are exact as float64.
+	maxNearLimit = 1 << 40
 	// maxTightHeadroom is the headroom, as a part of the limit, up to which nodes
 	// may thin requests. It keeps a key at half its limit from being refused (rule
 	// L9), with a margin for what a node cannot know.
@@ -72,13 +74,13 @@ type near struct {
 // pace is what decisions go by until the loop looks at the key again. It is
 // immutable.
 type pace struct {
+	limit     int64 // for which it was worked out
 	at, until int64
 	level     float64 // at the time at, with own events up to mark
 	slope     float64 // by which the level changes without own events, per nanosecond
 	mark      int64   // sum of the slots' own at the time at
 	reported  int64   // own events beyond it are not known to the store
 
-	alone bool // no other node has had events
 	tight bool
 	// If tight: the part of what is offered that may pass, and a bound on own
 	// events since at: burst + rate·elapsed.
@@ -163,7 +165,7 @@ func (l *Limiter) approachLimit(e *Entry, in *instant, level float64, before sam
 	if e.part.failing.Load() {
 		from = nearFromFailing
 	}
-	if l.cfg.Decay != DecayWindow || limit == 0 || soon < from*limit || e.has(evicted) {
+	if l.cfg.Decay != DecayWindow || limit == 0 || limit > maxNearLimit || soon < from*limit || e.others(l.grid) == 0 || e.has(evicted) {
 		return
 	}
 	if l.histories.Add(1) > l.maxHistories {
@@ -224,7 +226,10 @@ func (l *Limiter) leaveLimit(e *Entry) {
 // confirmed for too long although the store works. e.mu is held.
 func (l *Limiter) advance(e *Entry, n *near, now int64) {
 	elapsed := float64(now - n.modelled)
-	if elapsed <= 0 {
+	switch {
+	case elapsed < -float64(l.cfg.TickEvery): // the clock was set back
+		n.history.rewind(now)
+	case elapsed <= 0:
 		return
 	}
 	n.modelled = now
@@ -232,7 +237,7 @@ func (l *Limiter) advance(e *Entry, n *near, now int64) {
 		n.unseen = 0
 		n.history.retract()
 	} else {
-		n.unseen += n.others(&e.demand) * elapsed
+		n.unseen += n.others(&e.demand) * max(0, elapsed)
 	}
 	n.history.add(sample{now, e.cumulative(l.grid, n)}, l.resolution)
 }
@@ -273,6 +278,9 @@ func (l *Limiter) confirm(e *Entry, n *near, in *instant, since, before, seen, c
 	n.history.confirm(in.now, e.cumulative(l.grid, n), before, l.resolution)
 	n.history.forget(in.now - int64(l.cfg.Window) - 2*l.resolution)
 	l.pacing(e, n, in)
+	if e.others(l.grid) == 0 {
+		return true // alone again: the window counter is exact
+	}
 	limit := float64(e.limit.Load())
 	if counted >= nearUntil*limit || n.headroom <= (1-nearUntil)*limit {
 		n.busy = in.now
@@ -286,7 +294,7 @@ func (l *Limiter) confirm(e *Entry, n *near, in *instant, since, before, seen, c
 // With H the headroom, D the fleet's demand and drain what leaves the window in
 // the next tick, all known:
 //
-//	tight   H ≤ guard·(D − drain) + 2·√(2·D·tick)
+//	tight   H ≤ guard·(D − drain) + 2·√(2·D·tick), as long as D is news
 //	budget  B = drain + gain·H, of which each node's requests pass with p = B/D
 //	free    the next exchange comes after 0.15·H / (D − drain)
 func (l *Limiter) pacing(e *Entry, n *near, in *instant) {
@@ -306,9 +314,9 @@ func (l *Limiter) pacing(e *Entry, n *near, in *instant) {
 	if n.tight {
 		bound *= tightStay
 	}
-	alone := e.others(l.grid) == 0
-	n.tight = !alone && n.headroom <= min(bound, maxTightHeadroom*limit)
-	p := &pace{at: in.now, until: in.now + int64(paceTicks*tick), level: level, mark: own, reported: sent, alone: alone, tight: n.tight, allowance: math.Inf(1)}
+	fresh := float64(in.now-e.exchanged) <= staleTicks*tick || e.part.failing.Load()
+	n.tight = fresh && n.headroom <= min(bound, maxTightHeadroom*limit)
+	p := &pace{limit: e.limit.Load(), at: in.now, until: in.now + int64(paceTicks*tick), level: level, mark: own, reported: sent, tight: n.tight, allowance: math.Inf(1)}
 	if n.tight {
 		n.budget = max(0, drain+headroomGain/tick*n.headroom)
 		n.interval = tick
@@ -317,9 +325,7 @@ func (l *Limiter) pacing(e *Entry, n *near, in *instant) {
 		p.burst, p.rate = 2*mine*tick+3, 2*mine
 	} else {
 		n.interval = e.demand.patience(n.headroom, drain, tick)
-		if !alone {
-			p.allowance = l.allowance(e, limit-(believed-leaving), level/limit)
-		}
+		p.allowance = l.allowance(e, limit-(believed-leaving), level/limit)
 	}
 	p.slope = n.others(&e.demand) - drain
 	n.pace.Store(p)
@@ -348,6 +354,25 @@ func (l *Limiter) share(e *Entry) float64 {
 		share = max(share, 1/float64(e.part.nodes.Load()))
 	}
 	return share
+}
+
+// nearOf returns what to judge e by if it is near its limit, or nil.
+func (r *rule) nearOf(e *Entry) *near {
+	if r.yes != ReasonUnderLimit || r.limit == 0 || r.limit > maxNearLimit {
+		return nil
+	}
+	return e.near.Load()
+}
+
+// peekNear says whether one event would pass.
+func (l *Limiter) peekNear(e *Entry, n *near, in *instant, r *rule) (bool, Reason) {
+	switch p, _ := l.paceOf(e, n, in); {
+	case p.tight && !n.credit.enough(p.pass):
+		return false, ReasonShed
+	case !p.tight && p.levelAt(in.now, e.ownSum(l.grid))+1 > float64(r.cap):
+		return false, ReasonOverLimit
+	}
+	return true, ReasonUnderLimit
 }
 
 // takeNear is take for a key near its limit. It also reports whether the loop
@@ -380,7 +405,7 @@ func (l *Limiter) takeNear(e *Entry, n *near, in *instant, count int64, r *rule)
 			if count > 1 {
 				n.unfit.Add(min(count, r.limit))
 			}
-			return false, ReasonOverLimit, hurry || !p.alone
+			return false, ReasonOverLimit, true
 		case unknown > 0 && unknown+float64(count) > p.allowance:
 			return false, ReasonShed, true
 		case own.CompareAndSwap(x, x+count):
@@ -403,10 +428,10 @@ func (e *Entry) ownSum(g grid) (sum int64) {
 }
 
 // paceOf returns the pace to go by, a new one if the loop has not looked at the key
-// for long because nobody asked for it. It reports whether an exchange would then
+// for long because nobody asked for it, or since its limit changed. It reports whether an exchange would then
 // be good.
 func (l *Limiter) paceOf(e *Entry, n *near, in *instant) (p *pace, hurry bool) {
-	if p = n.pace.Load(); in.now <= p.until {
+	if p = n.pace.Load(); in.now <= p.until && p.limit == e.limit.Load() {
 		return p, false
 	}
 	e.mu.Lock()

@@ -368,7 +368,7 @@ func (p *partition) choose(entries []*Entry, in *instant, kind tickKind) {
 		waited := in.now - e.waiting
 		e.mu.Unlock()
 		accepted += r.accepted
-		denied += r.denied
+		denied = addSaturating(denied, r.denied)
 		if touch {
 			p.l.cache.Touch(e.key)
 		}
@@ -392,7 +392,7 @@ func (p *partition) choose(entries []*Entry, in *instant, kind tickKind) {
 	}
 	p.mu.Lock()
 	p.totals.Accepted += accepted
-	p.totals.Denied += denied
+	p.totals.Denied = addSaturating(p.totals.Denied, denied)
 	p.mu.Unlock()
 }
 

@@ -85,12 +85,13 @@ func (g grid) before(in *instant, k int) int {
 }
 
 // leaving returns count·left/length rounded up: what still counts of the epoch
-// that is leaving the window. It is exact for every count from 0 up. The
+// that is leaving the window. It is exact for every count from 0 up, and MaxInt64
+// for one that went over the top (see whole). The
 // product with the precomputed weight is the quotient or one less, which spares
 // a division; the remainder tells which, and whether to round up.
 func (g grid) leaving(in *instant, count int64) int64 {
-	if count == 0 || in.left == g.length {
-		return count
+	if count <= 0 || in.left == g.length {
+		return whole(count)
 	}
 	quotient, _ := bits.Mul64(uint64(count), in.weight)
 	// The true remainder is below 2·length, so it survives the wrap of both
@@ -163,6 +164,15 @@ func scaleDown(a, b, c int64) int64 {
 	hi, lo := bits.Mul64(uint64(a), uint64(b))
 	q, _ := bits.Div64(hi, lo, uint64(c))
 	return int64(q)
+}
+
+// whole returns the sum of two counts, or MaxInt64 if it went over the top, which
+// made it negative.
+func whole(sum int64) int64 {
+	if sum < 0 {
+		return math.MaxInt64
+	}
+	return sum
 }
 
 // addSaturating returns a + b for a, b ≥ 0, or MaxInt64 if that is less.

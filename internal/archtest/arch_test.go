@@ -115,6 +115,12 @@ var rules = []rule{
 		why:      "the exact log is what limiters are measured by, so it shares nothing with them",
 	},
 	{
+		packages: "./internal/fleetsim/...",
+		reach:    slices.Concat(stores, []string{"./store/memory", "./internal/fleetsim/..."}),
+		never:    unwanted,
+		why:      "the simulator runs the real limiter on the memory store and nothing else",
+	},
+	{
 		packages: "./internal/archtest",
 		why:      "only tests",
 	},

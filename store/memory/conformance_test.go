@@ -30,9 +30,13 @@ var suite = conformance.StoreSuite{
 	Strict: true,
 }
 
-func TestConformance(t *testing.T) { suite.Test(t) }
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	suite.Test(t)
+}
 
 func TestConformance_Bare(t *testing.T) {
+	t.Parallel()
 	conformance.TestStore(t, func(testing.TB) limiter.Store { return memorystore.New() })
 }
 

@@ -315,6 +315,31 @@ func TestExpiredCountersAreFreed(t *testing.T) {
 	}
 }
 
+func TestExpiredCountersAreFreed_OfVeryManyEpochs(t *testing.T) {
+	t.Parallel()
+	const epochs = 10_000
+	s := memorystore.New()
+	b := newBatch(start)
+	for n := range epochs {
+		b.Adds = append(b.Adds, limiter.Add{Counter: limiter.Counter{Epoch: int64(n)}, Delta: 1})
+	}
+	exchange(t, s, b)
+
+	late := newBatch(start.Add(time.Hour))
+	for range 32 { // each shard once, of which all counters are in one
+		exchange(t, s, late)
+	}
+	if got := s.Len(); got == 0 || got == epochs {
+		t.Errorf("got %d of %d counters after one sweep, want some to be left to the next one", got, epochs)
+	}
+	for range 100 * 32 {
+		exchange(t, s, late)
+	}
+	if got := s.Len(); got != 0 {
+		t.Errorf("got %d counters after their life, want none", got)
+	}
+}
+
 func TestAnAbandonedPrefixIsFreedWhenANewOneAppears(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
