@@ -77,6 +77,7 @@ type pace struct {
 	limit     int64 // for which it was worked out
 	at, until int64
 	level     float64 // at the time at, with own events up to mark
+	blur float64
 	slope     float64 // by which the level changes without own events, per nanosecond
 	mark      int64   // sum of the slots' own at the time at
 	reported  int64   // own events beyond it are not known to the store
@@ -327,6 +328,7 @@ func (l *Limiter) pacing(e *Entry, n *near, in *instant) {
 		n.interval = e.demand.patience(n.headroom, drain, tick)
 		p.allowance = l.allowance(e, limit-(believed-leaving), level/limit)
 	}
+	p.blur = leaving - n.history.at(in.now-window-int64(tick))
 	p.slope = n.others(&e.demand) - drain
 	n.pace.Store(p)
 }
@@ -384,7 +386,7 @@ func (l *Limiter) takeNear(e *Entry, n *near, in *instant, count int64, r *rule)
 		sum := e.ownSum(l.grid)
 		since := float64(sum - p.mark)
 		switch {
-		case count > r.limit, count > 1 && p.levelAt(in.now, sum)+float64(count) > float64(r.cap):
+		case count > r.limit, count > 1 && p.levelAt(in.now, sum)+p.blur+float64(count) > float64(r.cap):
 			// What is thinned is small change. A large request must fit as a whole, and
 			// as it waits for that, it is no part of the demand that is to be thinned.
 			n.unfit.Add(min(count, r.limit))
@@ -401,12 +403,12 @@ func (l *Limiter) takeNear(e *Entry, n *near, in *instant, count int64, r *rule)
 		sum := e.ownSum(l.grid)
 		unknown := float64(sum - p.reported)
 		switch {
-		case p.levelAt(in.now, sum)+float64(count) > float64(r.cap):
+		case p.levelAt(in.now, sum)+float64(count) > float64(r.cap), count > 1 && p.levelAt(in.now, sum)+p.blur+float64(count) > float64(r.cap):
 			if count > 1 {
 				n.unfit.Add(min(count, r.limit))
 			}
 			return false, ReasonOverLimit, true
-		case unknown > 0 && unknown+float64(count) > p.allowance:
+		case unknown > 0 && unknown+float64(count) > p.allowance && (count == 1 || unknown+1 > p.allowance || p.levelAt(in.now, sum)+2*float64(count) > float64(r.cap)):
 			return false, ReasonShed, true
 		case own.CompareAndSwap(x, x+count):
 			return true, ReasonUnderLimit, hurry
