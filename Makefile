@@ -82,3 +82,11 @@ tidy-check: ## fail if a go.mod or go.sum is not tidy
 .PHONY: servers
 servers: ## start a Redis and a Valkey server, print their addresses, run until interrupted
 	@scripts/servers.sh
+
+.PHONY: accuracy
+accuracy: ## measure accuracy in simulation, write docs/accuracy.md; takes minutes
+	$(GO) run ./internal/fleetsim/accuracy -docs docs
+
+.PHONY: accuracy-check
+accuracy-check: ## hold the simulated accuracy against its bars; no servers
+	$(GO) run ./internal/fleetsim/accuracy -check

@@ -34,13 +34,13 @@ type Limiter struct {
 	overrides atomic.Pointer[overrides]
 	orphans   orphans
 
-	closing   sync.Once
-	closeErr  error
 	closed    atomic.Bool
 	stop      chan struct{}      // tells the loops to end
-	abort     context.CancelFunc // ends an exchange that a loop is in
+	alive     context.Context    // of all exchanges but the last
+	abort     context.CancelFunc // ends alive
 	loops     sync.WaitGroup
-	closeDone chan struct{}
+	closeErr  error         // of Shutdown, once closeDone is closed
+	closeDone chan struct{} // a channel, so that waiting for it does not hold up a synctest bubble
 }
 
 // overrides is one immutable set of per-key limits.
@@ -80,11 +80,10 @@ func New(store Store, cfg Config) (*Limiter, error) {
 	for i, part := range parts {
 		l.parts = append(l.parts, newPartition(l, i, part, tiers))
 	}
+	l.alive, l.abort = context.WithCancel(context.Background())
 	if cfg.Clock == nil {
-		ctx, cancel := context.WithCancel(context.Background())
-		l.abort = cancel
 		for _, p := range l.parts {
-			l.loops.Go(func() { p.run(ctx) })
+			l.loops.Go(func() { p.run(l.alive) })
 		}
 	}
 	return l, nil
@@ -277,29 +276,34 @@ func (l *Limiter) NextTick() time.Time {
 // joins those of the exchanges; the limiter goes on all the same. It may be
 // called beside running loops. After Close it returns [ErrClosed].
 func (l *Limiter) Tick(ctx context.Context) error {
-	return l.each(ctx, func(p *partition) error { return p.tickIfDue(ctx) })
+	return l.each(ctx, (*partition).tickIfDue)
 }
 
 // Flush sends all counts that were accepted before the call. It returns when the
 // store has them, or with the error that kept it, which may be ctx's; what was
 // not sent stays for a later tick. After Close it returns [ErrClosed].
 func (l *Limiter) Flush(ctx context.Context) error {
-	return l.each(ctx, func(p *partition) error { return p.flush(ctx) })
+	return l.each(ctx, (*partition).flush)
 }
 
 // each runs f for every partition while no loop is at work on it.
-func (l *Limiter) each(ctx context.Context, f func(*partition) error) error {
+func (l *Limiter) each(ctx context.Context, f func(*partition, context.Context) error) error {
 	if l.closed.Load() {
 		return ErrClosed
 	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(l.alive, cancel)()
 	var errs []error
 	for _, p := range l.parts {
-		if err := p.acquire(ctx); err != nil {
-			errs = append(errs, err)
-			continue
+		err := p.acquire(ctx)
+		if err == nil {
+			if err = ErrClosed; p.mode.Load() != closed {
+				err = f(p, ctx)
+			}
+			p.release()
 		}
-		errs = append(errs, f(p))
-		p.release()
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
@@ -310,10 +314,10 @@ func (l *Limiter) each(ctx context.Context, f func(*partition) error) error {
 // nothing. Further calls of Shutdown or Close wait for the first and return its
 // error.
 func (l *Limiter) Shutdown(ctx context.Context) error {
-	l.closing.Do(func() {
+	if l.closed.CompareAndSwap(false, true) {
 		l.closeErr = l.shutdown(ctx)
 		close(l.closeDone)
-	})
+	}
 	<-l.closeDone
 	return l.closeErr
 }
@@ -326,21 +330,15 @@ func (l *Limiter) Close() error {
 }
 
 func (l *Limiter) shutdown(ctx context.Context) error {
-	l.closed.Store(true)
 	close(l.stop)
-	if l.abort != nil {
-		// Let an exchange under way finish: cut off, its outcome would be unknown.
-		cut := context.AfterFunc(ctx, l.abort)
-		l.loops.Wait()
-		cut()
-		l.abort()
-	}
+	// Let an exchange under way finish: cut off, its outcome would be unknown.
+	defer l.abort()
+	defer context.AfterFunc(ctx, l.abort)()
+	l.loops.Wait()
 	var unsent UnsentError
 	var errs []error
 	for _, p := range l.parts {
-		if err := p.acquire(context.Background()); err != nil {
-			errs = append(errs, err)
-		}
+		p.turn <- struct{}{} // whoever has it is bound by l.alive
 		events, unknown, err := p.finish(ctx)
 		p.release()
 		unsent.Events += events

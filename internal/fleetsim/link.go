@@ -20,8 +20,8 @@ type link struct {
 	// wait suspends the tick that is under way. It reports false if the run is
 	// over. It is nil outside of ticks, when messages arrive at once.
 	wait func(time.Duration) bool
-	// reads says that the gets of a key travel as one command.
-	reads    bool
+	// mget says that the gets of a key travel as one command.
+	mget     bool
 	commands int64
 }
 
@@ -59,7 +59,7 @@ func (l *link) count(b *limiter.Batch) {
 	}
 	for i := range b.Gets {
 		count(b.Gets[i].Key)
-		if l.reads {
+		if l.mget {
 			break
 		}
 	}
