@@ -1,7 +1,6 @@
 package limiter
 
 import (
-	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -33,18 +32,22 @@ type timekeeper struct {
 	current atomic.Pointer[instant] // in coarse mode
 	ahead   atomic.Int64            // correction: how far the clock is ahead of the store's
 
-	mu     sync.Mutex
-	anchor time.Time // with its monotonic reading
-	wall   int64     // unix time at anchor
+	anchor atomic.Pointer[anchor]
 
 	stop chan struct{}
 	done chan struct{}
 }
 
+// anchor is a moment at which monotonic and wall time were the same.
+type anchor struct {
+	at   time.Time // with its monotonic reading
+	wall int64     // unix time in nanoseconds
+}
+
 func newTimekeeper(g grid, window time.Duration, clock Clock) *timekeeper {
 	k := &timekeeper{grid: g, clock: clock, coarse: clock == nil && window >= coarseFrom}
-	k.anchor = time.Now()
-	k.wall = k.anchor.UnixNano()
+	now := time.Now()
+	k.anchor.Store(&anchor{now, now.UnixNano()})
 	if k.coarse {
 		k.lag = min(max(window/coarseDivisor, coarseMin), coarseMax)
 		k.publish()
@@ -100,14 +103,12 @@ func (k *timekeeper) now() int64 {
 	if k.clock != nil {
 		return k.clock.Now().UnixNano() - k.ahead.Load()
 	}
-	t := time.Now()
-	k.mu.Lock()
-	now := k.wall + int64(t.Sub(k.anchor))
+	t, a := time.Now(), k.anchor.Load()
+	now := a.wall + int64(t.Sub(a.at))
 	if drift := t.UnixNano() - now; drift > int64(maxClockDrift) || drift < -int64(maxClockDrift) {
-		k.anchor, k.wall = t, t.UnixNano()
-		now = k.wall
+		now = t.UnixNano()
+		k.anchor.Store(&anchor{t, now})
 	}
-	k.mu.Unlock()
 	return now - k.ahead.Load()
 }
 

@@ -64,3 +64,56 @@ func (d *demand) patience(headroom, leaving, tick float64) float64 {
 	}
 	return math.Max(tick, headroomPart*headroom/surplus)
 }
+
+// allowance is how many own events may be unknown to the store: this node's share
+// of the headroom that the last reply proved, and a square root more for chance.
+// It holds above creditFrom, and while exchanges fail.
+func (l *Limiter) allowance(e *Entry, proven, pressure float64) float64 {
+	failing := e.part.failing.Load()
+	if !failing && pressure < creditFrom {
+		return math.Inf(1)
+	}
+	mine := l.share(e) * max(0, proven)
+	if failing {
+		return mine + 1
+	}
+	return 1 + mine + math.Sqrt(mine)
+}
+
+// share is this node's part of the fleet's demand, taken to be a fair one until it
+// has been measured.
+func (l *Limiter) share(e *Entry) float64 {
+	share := e.demand.share()
+	if e.demand.samples < 2 {
+		share = max(share, 1/float64(e.part.nodes.Load()))
+	}
+	return share
+}
+
+// denials is what is known of a key's denied events in the fleet.
+type denials struct {
+	pending int64 // own, that the store has not been told
+
+	epoch int64   // of the counter that was read last
+	total int64   // its value
+	birth birth   // whether it will go away by itself
+	heard bool    // any has been read
+	fleet float64 // denied events of the fleet since the first reply
+	own   float64 // those of this node that the store has been told
+}
+
+// hear takes in the total of an epoch's counter.
+func (d *denials) hear(epoch, total int64) {
+	switch {
+	case !d.heard:
+		d.heard = true
+	case epoch == d.epoch:
+		d.fleet += float64(max(0, total-d.total))
+	default:
+		d.fleet += float64(total)
+	}
+	if epoch != d.epoch {
+		d.birth = unborn
+	}
+	d.epoch, d.total = epoch, total
+}

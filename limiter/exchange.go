@@ -39,70 +39,91 @@ func (p *partition) review(e *Entry, in *instant, kind tickKind) (r review) {
 	if !e.turned(l.grid, in) {
 		e.turn(*in, l)
 	}
-	var sum int64
-	for i := range l.grid.slots() {
-		sum += e.slot(i).own.Load()
-	}
-	r.accepted = sum - e.accounted
-	e.accounted = sum
+	own, sent := e.ownSums(l.grid)
+	r.accepted = own - e.accounted
+	e.accounted = own
 	r.denied = e.denied.Swap(0)
 	r.used = r.accepted != 0 || r.denied != 0
-	limit := e.limit.Load()
-	if limit > 0 { // at limit 0 there is nothing to be learnt
+	if e.limit.Load() > 0 { // at limit 0 there is nothing to be learnt
 		e.refused = addSaturating(e.refused, r.denied)
 	}
-	unsent := e.unsent(l.grid)
-	r.unsent = unsent > 0
-	finished, owing := e.leftovers(l.grid, in)
+
 	var room [maxEpochs + 1]int64
 	counts := room[:l.grid.slots()]
 	e.counts(l.grid, in, counts)
-	near := e.near.Load()
-	if near == nil && p.health.failing() && e.has(known) {
-		l.approachLimit(e, in, float64(l.grid.level(in, counts)), sample{})
-		near = e.near.Load()
+	s := newSignal(l.grid.level(in, counts), e.limit.Load())
+	n := e.near.Load()
+	if n == nil && p.health.failing() && e.has(known) {
+		l.approachLimit(e, in, s.Level, sample{})
+		n = e.near.Load()
 	}
-	if near != nil {
+	if n != nil {
 		if !l.cfg.CountDenied {
-			near.denied.pending = addSaturating(near.denied.pending, max(0, r.denied-near.unfit.Swap(0)))
+			n.denied.pending = addSaturating(n.denied.pending, max(0, r.denied-n.unfit.Swap(0)))
 		}
-		owing = owing || near.denied.birth == unarmed
-		l.advance(e, near, in.now)
-		l.pacing(e, near, in)
+		l.advance(e, n, in.now)
+		l.pacing(e, n, in)
 	}
-	r.outstanding = r.unsent || e.refused > 0 || owing
 
-	s := newSignal(l.grid.level(in, counts), limit)
-	tier := p.classify(s)
-	headroom := max(0, float64(limit)-s.Level)
-	close := near == nil && s.Pressure >= nearLimit || near != nil && near.tight
+	finished, owing := e.leftovers(l.grid, in)
+	r.unsent = own != sent
+	r.outstanding = r.unsent || e.refused > 0 || owing || n != nil && n.denied.birth == unarmed
+	u := p.urgency(e, n, in, s, counts[l.grid.epochs])
 	if e.has(known) {
-		e.attention.Store(p.attention(s, tier, headroom, close))
+		e.attention.Store(p.attention(s, u))
 	}
-	asked := kind == earlyTick && near != nil
 	e.clear(urgent)
-
 	age := in.now - e.exchanged
-	bound := float64(p.tiers[tier].MaxStale)
-	r.score = s.Pressure + float64(age)/bound
-	if near != nil {
-		headroom = max(0, near.headroom)
-		bound = min(bound, near.interval)
-	} else {
-		leaving := float64(counts[l.grid.epochs]) / float64(l.grid.length)
-		bound = min(bound, e.demand.patience(headroom, leaving, float64(l.cfg.TickEvery)))
-	}
+	r.score = s.Pressure + float64(age)/float64(p.tiers[u.tier].MaxStale)
 	switch {
 	case !r.outstanding:
-	case kind == flushTick, close, asked, finished, e.demand.samples < 2, !e.has(known), p.health.recovered > e.exchanged:
-		r.due = true
-	case unsent > 0 && float64(unsent) >= headroomPart*headroom*l.share(e):
+	case kind == flushTick, kind == earlyTick && n != nil, finished, !e.has(known):
 		r.due = true
 	default:
-		// Due if it could not wait for the next tick.
-		r.due = float64(age)+float64(l.cfg.TickEvery) > bound*float64(e.jitter)
+		r.due = u.due(e, float64(own-sent), float64(age), float64(l.cfg.TickEvery)) || p.health.recovered > e.exchanged
 	}
 	return r
+}
+
+// urgency is how soon a key should be exchanged.
+type urgency struct {
+	tier     int
+	always   bool    // at every tick
+	headroom float64 // what the key may still use up
+	quota    float64 // own events that may be unknown to the store
+	interval float64 // nanoseconds between exchanges
+}
+
+// urgency works out the exchange rule for a key at s (accuracy study, section E):
+//
+//	quota     0.15 · share · headroom
+//	interval  min(0.15 · headroom / rate at which it goes, the tier's bound)
+//
+// and an exchange at every tick while requests are thinned, or, for a key that is
+// judged by the window counter, above nine tenths of its limit. leaving is the
+// count of the epoch that leaves the window.
+func (p *partition) urgency(e *Entry, n *near, in *instant, s Signal, leaving int64) urgency {
+	l := p.l
+	u := urgency{
+		tier:     p.classify(s),
+		always:   s.Pressure >= nearLimit,
+		headroom: max(0, float64(s.Limit)-s.Level),
+	}
+	if n != nil {
+		u.always, u.headroom, u.interval = n.tight, max(0, n.headroom), n.interval
+	} else {
+		u.interval = e.demand.patience(u.headroom, float64(leaving)/float64(l.grid.length), float64(l.cfg.TickEvery))
+	}
+	u.quota = headroomPart * u.headroom * l.share(e)
+	u.interval = min(u.interval, float64(p.tiers[u.tier].MaxStale)) * float64(e.jitter)
+	return u
+}
+
+// due reports whether it is time, with unsent own events and the last exchange age
+// ago, or would be before the next tick. The first exchanges of a key follow each
+// other at every tick, until its demand is known.
+func (u *urgency) due(e *Entry, unsent, age, tick float64) bool {
+	return u.always || e.demand.samples < 2 || unsent > 0 && unsent >= u.quota || age+tick > u.interval
 }
 
 // leftovers reports whether a finished epoch has counts unsent or is unread, and
@@ -136,19 +157,18 @@ func (p *partition) classify(s Signal) int {
 
 // attention returns the level from which on the key, now at s, is to ask for an
 // early tick: where the policy has it in a tier that may be less stale, or where
-// half its headroom is gone. A key near its limit is exchanged at every tick in
-// any case.
-func (p *partition) attention(s Signal, tier int, headroom float64, close bool) int64 {
-	if close || s.Limit == 0 {
+// half its headroom is gone. A key that is exchanged at every tick need not ask.
+func (p *partition) attention(s Signal, u urgency) int64 {
+	if u.always || s.Limit == 0 {
 		return math.MaxInt64
 	}
-	low, high := s.Level, s.Level+max(2, attentionPart*headroom)
+	low, high := s.Level, s.Level+max(2, attentionPart*u.headroom)
 	stricter := func(level float64) bool {
 		t := p.classify(newSignal(int64(level), s.Limit))
-		return p.tiers[t].MaxStale < p.tiers[tier].MaxStale
+		return p.tiers[t].MaxStale < p.tiers[u.tier].MaxStale
 	}
 	if stricter(high) {
-		for high-low > 1 && high-low > headroom/256 {
+		for high-low > 1 && high-low > u.headroom/256 {
 			if middle := (low + high) / 2; stricter(middle) {
 				high = middle
 			} else {
@@ -434,7 +454,7 @@ func (p *partition) exchanged(e *Entry, in *instant, full bool) (since, counted 
 		}
 		e.tier = int8(tier)
 	}
-	e.attention.Store(p.attention(s, tier, max(0, float64(s.Limit)-s.Level), s.Pressure >= nearLimit))
+	e.attention.Store(p.attention(s, p.urgency(e, e.near.Load(), in, s, counts[g.epochs])))
 	if p.l.cfg.Decay == DecayLeak {
 		e.mark(g, in)
 	}

@@ -1,0 +1,155 @@
+package limiter
+
+import (
+	"math"
+	"sync/atomic"
+)
+
+// The admission rule for keys near their limit. While there is room, a request
+// passes if the level with it stays within the limit, and if this node has not yet
+// used up its share of the room between two replies. When room is short, requests
+// are thinned: of all that is offered, the part passes that the budget allows.
+
+// pace is what decisions go by until the loop looks at the key again. It is
+// immutable.
+type pace struct {
+	limit     int64 // for which it was worked out
+	at, until int64
+	level     float64 // at the time at, with own events up to mark
+	blur      float64 // how much of the level may have left the window, or be about to
+	slope     float64 // by which the level changes without own events, per nanosecond
+	mark      int64   // sum of the slots' own at the time at
+	reported  int64   // own events beyond it are not known to the store
+
+	tight bool
+	// If tight: the part of what is offered that may pass, and a bound on own
+	// events since at: burst + rate·elapsed.
+	pass, burst, rate float64
+	// If not tight: how many own events may be unknown to the store.
+	allowance float64
+}
+
+// credit is the account of deterministic thinning, in events. It is changed by
+// decisions only.
+type credit struct{ bits atomic.Uint64 }
+
+// spend adds what n events bring in, and takes what they cost if there is at least
+// one event's worth. The account may become negative, so that a large request
+// gets its turn and the requests after it wait.
+func (c *credit) spend(n, pass float64) bool {
+	for {
+		old := c.bits.Load()
+		sum := math.Float64frombits(old) + n*pass
+		ok := sum >= 1
+		if ok {
+			sum -= n
+		}
+		if c.bits.CompareAndSwap(old, math.Float64bits(sum)) {
+			return ok
+		}
+	}
+}
+
+// enough reports whether spend(1, pass) would succeed.
+func (c *credit) enough(pass float64) bool {
+	return math.Float64frombits(c.bits.Load())+pass >= 1
+}
+
+// nearOf returns what to judge e by if it is near its limit, or nil.
+func (r *rule) nearOf(e *Entry) *near {
+	if r.yes != ReasonUnderLimit || r.limit == 0 || r.limit > maxNearLimit {
+		return nil
+	}
+	return e.near.Load()
+}
+
+// peekNear says whether one event would pass.
+func (l *Limiter) peekNear(e *Entry, n *near, in *instant, r *rule) (bool, Reason) {
+	switch p, _ := l.paceOf(e, n, in); {
+	case p.tight && !n.credit.enough(p.pass):
+		return false, ReasonShed
+	case !p.tight && p.levelAt(in.now, e.ownSum(l.grid))+1 > float64(r.cap):
+		return false, ReasonOverLimit
+	}
+	return true, ReasonUnderLimit
+}
+
+// takeNear is take for a key near its limit. It also reports whether the loop
+// should look at the key soon.
+func (l *Limiter) takeNear(e *Entry, n *near, in *instant, count int64, r *rule) (taken bool, reason Reason, hurry bool) {
+	p, hurry := l.paceOf(e, n, in)
+	_, _, own := l.standing(e, in)
+	for {
+		x := own.Load()
+		sum := e.ownSum(l.grid)
+		level := p.levelAt(in.now, sum)
+		switch {
+		case count > 1 && level+p.blur+float64(count) > float64(r.cap):
+			// What is thinned is small change. A large request must fit as a whole, and
+			// while it waits for that, it is no part of the demand that is thinned.
+			n.unfit.Add(min(count, r.limit))
+			return false, ReasonOverLimit, hurry || !p.tight
+		case p.tight:
+			if !p.within(float64(sum-p.mark), float64(in.now-p.at), float64(count)) || !n.credit.spend(float64(count), p.pass) {
+				return false, ReasonShed, hurry
+			}
+			own.Add(count)
+			return true, ReasonUnderLimit, hurry
+		case level+float64(count) > float64(r.cap):
+			return false, ReasonOverLimit, true
+		case !p.affords(float64(sum-p.reported), float64(count), float64(r.cap)-level):
+			return false, ReasonShed, true
+		case own.CompareAndSwap(x, x+count):
+			return true, ReasonUnderLimit, hurry
+		}
+	}
+}
+
+// within reports whether own events since the pace began, with count more, stay
+// in bounds when requests are thinned: twice this node's part of the budget, so
+// that a node whose traffic grows does not take what is due to others. The first
+// request is not held to it, however large.
+func (p *pace) within(since, elapsed, count float64) bool {
+	return since == 0 || since+count <= p.burst+p.rate*elapsed
+}
+
+// affords reports whether count more own events may pass before the next reply,
+// with unknown ones passed since the last and headroom left for all. With nothing
+// unknown, the headroom alone decides, so that a request larger than this node's
+// share is not refused for ever. Otherwise such a request must leave room for
+// another one like it, which may pass elsewhere at the same time.
+func (p *pace) affords(unknown, count, headroom float64) bool {
+	if unknown == 0 || unknown+count <= p.allowance {
+		return true
+	}
+	return count > 1 && unknown+1 <= p.allowance && 2*count <= headroom
+}
+
+// levelAt is the level at a time, given the sum of own counters.
+func (p *pace) levelAt(now, own int64) float64 {
+	return max(0, p.level+float64(own-p.mark)+p.slope*float64(now-p.at))
+}
+
+// ownSum is the sum of the own counters, for decisions.
+func (e *Entry) ownSum(g grid) (sum int64) {
+	for i := range g.slots() {
+		sum += e.slot(i).own.Load()
+	}
+	return sum
+}
+
+// paceOf returns the pace to go by: a new one if the loop has not looked at the key
+// for long because nobody asked for it, or not since its limit changed. It reports
+// whether an exchange would then be good.
+func (l *Limiter) paceOf(e *Entry, n *near, in *instant) (p *pace, hurry bool) {
+	if p = n.pace.Load(); in.now <= p.until && p.limit == e.limit.Load() {
+		return p, false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.near.Load() == n { // else its history is gone
+		l.advance(e, n, in.now)
+		l.pacing(e, n, in)
+	}
+	return n.pace.Load(), l.stale(e, n, in.now)
+}
