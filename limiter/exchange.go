@@ -54,7 +54,7 @@ func (p *partition) review(e *Entry, in *instant, kind tickKind) (r review) {
 	unsent := e.unsent(l.grid)
 	r.unsent = unsent > 0
 	finished, owing := e.leftovers(l.grid, in)
-	r.outstanding = r.unsent || e.refused > 0 || owing
+	r.outstanding = r.unsent || e.refused > 0 && !e.has(evicted) || owing
 
 	var room [maxEpochs + 1]int64
 	counts := room[:l.grid.slots()]
@@ -182,14 +182,14 @@ func (p *partition) plan(e *Entry, in *instant) {
 	for k := range l.grid.slots() {
 		epoch := in.epoch - int64(k)
 		s := e.slot(l.grid.slotOf(epoch))
-		c := Counter{Key: e.key, Epoch: epoch, Series: SeriesAdmitted}
+		c := Counter{Key: e.key(), Epoch: epoch, Series: SeriesAdmitted}
 		delta := s.own.Load() - s.sent
 		if delta > 0 {
 			s.sent += delta
 			b.Adds = append(b.Adds, Add{Counter: c, Delta: delta})
 		}
 		if s.birth == unarmed || delta > 0 && s.birth == unborn {
-			b.Expires = append(b.Expires, Expire{Counter: c, Lifetime: l.lifetime(e.key, epoch, in.now)})
+			b.Expires = append(b.Expires, Expire{Counter: c, Lifetime: l.lifetime(e.key(), epoch, in.now)})
 		}
 		if delta == 0 && (k == 0 || t.full || s.heard == heardNothing || s.heard == heardOnce && l.settled(epoch, in.now)) {
 			b.Gets = append(b.Gets, Get{Counter: c})
@@ -253,7 +253,7 @@ func (p *partition) apply(t *task, in *instant, totals *Totals) {
 	renew := complete && t.full
 	e.mu.Unlock()
 	if renew {
-		p.l.cache.Renew(e.key)
+		p.l.cache.Renew(e.key())
 	}
 }
 
