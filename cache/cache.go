@@ -1,8 +1,6 @@
 package cache
 
 import (
-	"hash/maphash"
-	"math/bits"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,9 +14,6 @@ const (
 	// adding. Each lock lets one entry be added at a time, so that the number of
 	// locks is what a cache can exceed its bound by.
 	addersBits = 4
-
-	// maxFront bounds the front table: 32 MiB.
-	maxFront = 1 << 22
 
 	// maxPrealloc bounds the memory that is set aside in advance, which saves
 	// otter's table from growing, to that for a million entries.
@@ -68,6 +63,14 @@ type Link struct {
 	dead    atomic.Bool
 }
 
+// NewLink returns the Link of a value that is to be added under key. The cache
+// then shares key with the caller, where it would otherwise make a copy, so the
+// memory behind key must not change.
+func NewLink(key string) Link { return Link{key: key} }
+
+// Key returns the key that the value was added under, or made for.
+func (l *Link) Key() string { return l.key }
+
 // Config configures a [Cache]. Link is required.
 type Config[V any] struct {
 	// MaxEntries bounds the number of entries. While entries are being added there
@@ -101,8 +104,7 @@ type Cache[V any] struct {
 	link    func(*V) *Link
 	onEvict func(*V, Cause)
 
-	seed    maphash.Seed
-	front   []atomic.Pointer[V] // a power of two of slots
+	front   front[V]
 	entries *otter.Cache[string, *V]
 
 	_ [64]byte // keeps writes to the locks off the cache line that Get reads
@@ -117,9 +119,8 @@ func New[V any](cfg Config[V]) *Cache[V] {
 		max:     max(cfg.MaxEntries, 1),
 		link:    cfg.Link,
 		onEvict: cfg.OnEvict,
-		seed:    maphash.MakeSeed(),
 	}
-	c.front = make([]atomic.Pointer[V], frontSize(c.max))
+	c.front = newFront[V](c.max)
 
 	opts := &otter.Options[string, *V]{
 		MaximumSize:     c.max,
@@ -145,14 +146,6 @@ func New[V any](cfg Config[V]) *Cache[V] {
 	return c
 }
 
-// frontSize returns the number of slots in front of a cache of at most n
-// entries: a power of two, and at least 1.5 n if that is not too much.
-func frontSize(n int) int {
-	n = min(n, maxFront)
-	n += n / 2
-	return min(1<<bits.Len(uint(n-1)), maxFront)
-}
-
 func timeout(d time.Duration) time.Duration {
 	if d <= 0 {
 		return forever
@@ -164,10 +157,13 @@ func timeout(d time.Duration) time.Duration {
 // not count as a use of the key (see [Cache.Touch]), and it may find an entry
 // that has expired until maintenance has removed it.
 func (c *Cache[V]) Get(key string) (v *V, ok bool) {
-	slot := c.slot(maphash.String(c.seed, key))
-	if v := slot.Load(); v != nil {
-		if l := c.link(v); l.key == key && !l.dead.Load() {
-			return v, true
+	hash := c.front.hash(key)
+	s := c.front.set(hash)
+	for m := s.candidates(hash); m != 0; m &= m - 1 {
+		if v := s.way(m); v != nil {
+			if l := c.link(v); l.key == key && !l.dead.Load() {
+				return v, true
+			}
 		}
 	}
 	// Quietly, because recording the use could start maintenance here.
@@ -175,7 +171,7 @@ func (c *Cache[V]) Get(key string) (v *V, ok bool) {
 	if !ok {
 		return nil, false
 	}
-	c.remember(slot, e.Value)
+	c.remember(hash, e.Value)
 	return e.Value, true
 }
 
@@ -186,9 +182,10 @@ func (c *Cache[V]) Get(key string) (v *V, ok bool) {
 // create must not return nil and must not call the cache. It may return a value
 // that this cache has evicted, if it was that of the same key.
 //
-// The cache copies key, so the caller may reuse the memory behind it.
+// The cache copies key, so the caller may reuse the memory behind it. It copies
+// nothing if the value has its key already, by [NewLink] or from before.
 func (c *Cache[V]) GetOrAdd(key string, create func() *V) (v *V, added bool) {
-	hash := maphash.String(c.seed, key)
+	hash := c.front.hash(key)
 	mu := &c.adding[hash>>(64-addersBits)]
 	mu.Lock()
 	defer mu.Unlock()
@@ -209,7 +206,7 @@ func (c *Cache[V]) GetOrAdd(key string, create func() *V) (v *V, added bool) {
 			c.entries.CleanUp()
 		}
 	}
-	c.remember(c.slot(hash), v)
+	c.remember(hash, v)
 	return v, !ok
 }
 
@@ -267,16 +264,13 @@ func (c *Cache[V]) Close() {
 	c.entries.StopAllGoroutines()
 }
 
-func (c *Cache[V]) slot(hash uint64) *atomic.Pointer[V] {
-	return &c.front[hash&uint64(len(c.front)-1)]
-}
-
-// remember puts v in its slot. If v has been evicted since it was found, that
-// may have been too early to clear the slot, so it is done here.
-func (c *Cache[V]) remember(slot *atomic.Pointer[V], v *V) {
-	slot.Store(v)
+// remember puts v in the front table. If v has been evicted since it was found,
+// that may have been too early to remove it there, so it is done here.
+func (c *Cache[V]) remember(hash uint64, v *V) {
+	s := c.front.set(hash)
+	s.put(hash, v)
 	if c.link(v).dead.Load() {
-		slot.CompareAndSwap(v, nil)
+		s.drop(v)
 	}
 }
 
@@ -294,7 +288,7 @@ func (c *Cache[V]) removed(e otter.DeletionEvent[string, *V]) {
 		return // Touch and Renew replace a value by itself.
 	}
 	c.link(e.Value).dead.Store(true)
-	c.slot(maphash.String(c.seed, e.Key)).CompareAndSwap(e.Value, nil)
+	c.front.set(c.front.hash(e.Key)).drop(e.Value)
 	if c.onEvict != nil {
 		c.onEvict(e.Value, cause)
 	}

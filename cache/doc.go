@@ -35,19 +35,25 @@
 // # The front table
 //
 // All entries are kept by an otter cache, where a read costs a few times as much
-// as in a plain map. In front of it is a table that is indexed by the hash of
-// the key. A slot points to the value that was last found for one of the keys
-// that share it. A Get that finds its key there is done: no lock, no clock, no
-// write, no allocation. Otherwise it asks otter and puts the answer in the slot.
+// as in a plain map. In front of it is a table of the values that were found
+// lately, in sets of seven. The hash of a key says in which set its value may be,
+// and eight more of its bits, kept in one word for the whole set, which of the
+// seven to look at. A Get that finds its key there is done: no lock, no clock, no
+// write, no allocation. Otherwise it asks otter and puts the answer in the set.
+// The table costs 16 bytes per entry; when the cache is full, 2 % of the entries
+// do not fit in their sets.
 //
-// Slots are written without coordination with otter, so one may be stale. That
-// is harmless, because a value knows its key and whether it was evicted:
+// Sets are written without coordination with otter or with each other, so one may
+// hold a value that is stale, or under a wrong tag. That is harmless, because a
+// value knows its key and whether it was evicted:
 //
-//   - A slot with the value of another key does not match.
+//   - The value of another key does not match.
 //   - An evicted value is marked before it leaves otter, hence before its key can
 //     be added anew, and no longer matches.
 //   - A value that was added again is unmarked, and is then what otter holds for
 //     its key. There is never more than one unmarked value of a key.
+//   - A value that is missed is found in otter, and put in its set again.
 //
-// An eviction also clears the slot, so that it does not hold on to the value.
+// An eviction also removes the value from its set, so that the table does not
+// hold on to it.
 package cache

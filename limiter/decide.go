@@ -55,7 +55,7 @@ func (l *Limiter) ruleFor(e *Entry, in *instant) rule {
 // limitFor returns e's limit, taken afresh if the overrides have changed.
 func (l *Limiter) limitFor(e *Entry) int64 {
 	if set := l.overrides.Load(); e.overrides.Load() != set {
-		limit := set.limitOf(e.key, l.cfg.Limit)
+		limit := set.limitOf(e.key(), l.cfg.Limit)
 		e.limit.Store(limit)
 		attention := int64(0) // have the loop look at it soon
 		if !e.has(known) {

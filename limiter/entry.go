@@ -47,12 +47,16 @@ type Entry struct {
 	overrides atomic.Pointer[overrides] // the set that limit was taken from
 	limit     atomic.Int64
 	attention atomic.Int64 // the level at which to ask for an early tick
-	views     [2]view
+
+	// Read and written by decisions.
+	views  [2]view
+	own    [2]atomic.Int64
+	state  atomic.Uint32
+	denied atomic.Int64
 
 	// Guarded by mu, used by the loop. A decision takes mu at most once per epoch,
 	// to turn the slots over.
 	mu        sync.Mutex
-	key       string
 	ledgers   [2]ledger
 	exchanged int64 // time of the last successful exchange, 0 before
 	waiting   int64 // time since which counts have been waiting
@@ -69,12 +73,7 @@ type Entry struct {
 	more      []moreSlot // for more than one epoch per window
 	leak      atomic.Pointer[leakMark]
 	near      atomic.Pointer[near] // while near its limit and used by several nodes
-
-	// Written by decisions.
-	own    [2]atomic.Int64
-	state  atomic.Uint32
-	denied atomic.Int64
-	next   *Entry // while stacked
+	next      *Entry               // while stacked
 }
 
 // slot is what an entry keeps for one epoch: what decisions read, what the loop
@@ -148,9 +147,12 @@ func (e *Entry) slot(i int) slot {
 	return slot{&m.view, &m.ledger, &m.own}
 }
 
+// key returns the key that e is for.
+func (e *Entry) key() string { return e.link.Key() }
+
 // newEntry returns an entry for key that knows nothing.
 func (l *Limiter) newEntry(key string) *Entry {
-	e := &Entry{key: key, part: l.partitionOf(key), tier: -1}
+	e := &Entry{link: cache.NewLink(key), part: l.partitionOf(key), tier: -1}
 	if extra := l.grid.slots() - len(e.views); extra > 0 {
 		e.more = make([]moreSlot, extra)
 	}

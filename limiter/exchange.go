@@ -67,7 +67,7 @@ func (p *partition) review(e *Entry, in *instant, kind tickKind) (r review) {
 
 	finished, owing := e.leftovers(l.grid, in)
 	r.unsent = own != sent
-	r.outstanding = r.unsent || e.refused > 0 || owing || n != nil && n.denied.birth == unarmed
+	r.outstanding = r.unsent || e.refused > 0 && !e.has(evicted) || owing || n != nil && n.denied.birth == unarmed
 	u := p.urgency(e, n, in, s, counts[l.grid.epochs])
 	if e.has(known) {
 		e.attention.Store(p.attention(s, u))
@@ -209,14 +209,14 @@ func (p *partition) plan(e *Entry, in *instant) {
 	for k := range l.grid.slots() {
 		epoch := in.epoch - int64(k)
 		s := e.slot(l.grid.slotOf(epoch))
-		c := Counter{Key: e.key, Epoch: epoch, Series: SeriesAdmitted}
+		c := Counter{Key: e.key(), Epoch: epoch, Series: SeriesAdmitted}
 		delta := s.own.Load() - s.sent
 		if delta > 0 {
 			s.sent += delta
 			b.Adds = append(b.Adds, Add{Counter: c, Delta: delta})
 		}
 		if s.birth == unarmed || delta > 0 && s.birth == unborn {
-			b.Expires = append(b.Expires, Expire{Counter: c, Lifetime: l.lifetime(e.key, epoch, in.now)})
+			b.Expires = append(b.Expires, Expire{Counter: c, Lifetime: l.lifetime(e.key(), epoch, in.now)})
 		}
 		if delta == 0 && (k == 0 || t.full || l.worthReading(s.heard, e.near.Load() != nil, epoch, in.now)) {
 			b.Gets = append(b.Gets, Get{Counter: c})
@@ -249,7 +249,7 @@ func (l *Limiter) worthReading(h heard, near bool, epoch, now int64) bool {
 // others have told: near a limit, every node must know the fleet's demand.
 func (p *partition) planDenied(e *Entry, n *near, in *instant) {
 	b, d := &p.batch, &n.denied
-	c := Counter{Key: e.key, Epoch: in.epoch, Series: SeriesDenied}
+	c := Counter{Key: e.key(), Epoch: in.epoch, Series: SeriesDenied}
 	delta := d.pending
 	if delta > 0 {
 		d.pending = 0
@@ -258,11 +258,11 @@ func (p *partition) planDenied(e *Entry, n *near, in *instant) {
 		b.Gets = append(b.Gets, Get{Counter: c})
 	}
 	if owed := d.epoch; d.birth == unarmed && owed != in.epoch {
-		old := Counter{Key: e.key, Epoch: owed, Series: SeriesDenied}
-		b.Expires = append(b.Expires, Expire{Counter: old, Lifetime: max(time.Millisecond, p.l.lifetime(e.key, owed, in.now))})
+		old := Counter{Key: e.key(), Epoch: owed, Series: SeriesDenied}
+		b.Expires = append(b.Expires, Expire{Counter: old, Lifetime: max(time.Millisecond, p.l.lifetime(e.key(), owed, in.now))})
 	}
 	if d.birth == unarmed && d.epoch == in.epoch || delta > 0 && (d.birth == unborn || d.epoch != in.epoch) {
-		b.Expires = append(b.Expires, Expire{Counter: c, Lifetime: p.l.lifetime(e.key, in.epoch, in.now)})
+		b.Expires = append(b.Expires, Expire{Counter: c, Lifetime: p.l.lifetime(e.key(), in.epoch, in.now)})
 	}
 }
 
@@ -340,7 +340,7 @@ func (p *partition) apply(t *task, in *instant, totals *Totals) {
 	renew := complete && t.full
 	e.mu.Unlock()
 	if renew {
-		l.cache.Renew(e.key)
+		l.cache.Renew(e.key())
 	}
 }
 

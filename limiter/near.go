@@ -105,7 +105,7 @@ func (l *Limiter) approachLimit(e *Entry, in *instant, level float64, before sam
 	}
 	n.history.add(sample{in.now, sum}, 1)
 	n.history.firm = len(n.history.samples) - 1
-	n.credit.bits.Store(math.Float64bits(l.dither(e.key)))
+	n.credit.bits.Store(math.Float64bits(l.dither(e.key())))
 	e.near.Store(n)
 	l.pacing(e, n, in)
 }

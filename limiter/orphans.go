@@ -21,7 +21,7 @@ func (o *orphans) put(e *Entry) bool {
 	if o.entries == nil {
 		o.entries = make(map[string]*Entry)
 	}
-	o.entries[e.key] = e
+	o.entries[e.key()] = e
 	return true
 }
 
@@ -40,7 +40,7 @@ func (o *orphans) take(key string) *Entry {
 func (o *orphans) remove(e *Entry) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.entries[e.key] == e {
-		delete(o.entries, e.key)
+	if o.entries[e.key()] == e {
+		delete(o.entries, e.key())
 	}
 }

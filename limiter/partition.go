@@ -137,6 +137,16 @@ func newPartition(l *Limiter, index int, part Part, tiers []Tier) *partition {
 // list puts e where the loop will find it, and asks for an early tick if the
 // entry wants attention.
 func (p *partition) list(e *Entry, hurry bool) {
+	if p.mode.Load() != closed {
+		p.enlist(e, hurry)
+	}
+	if p.mode.Load() == closed {
+		// Nobody will send this any more.
+		p.l.forfeit(e)
+	}
+}
+
+func (p *partition) enlist(e *Entry, hurry bool) {
 	want := listed
 	if hurry {
 		want |= urgent
@@ -145,16 +155,15 @@ func (p *partition) list(e *Entry, hurry bool) {
 	if before&want != want && e.set(stacked) {
 		p.push(e)
 	}
+	if before&(evicted|listed) == evicted {
+		p.l.keep(e) // it was evicted before it had anything to keep
+	}
 	if hurry && before&urgent == 0 {
 		p.early.Store(true)
 		select {
 		case p.wake <- struct{}{}:
 		default: // the loop has been told
 		}
-	}
-	if p.mode.Load() == closed {
-		// Nobody will send this any more.
-		p.l.forfeit(e)
 	}
 }
 
@@ -370,7 +379,7 @@ func (p *partition) choose(entries []*Entry, in *instant, kind tickKind) {
 		accepted += r.accepted
 		denied = addSaturating(denied, r.denied)
 		if touch {
-			p.l.cache.Touch(e.key)
+			p.l.cache.Touch(e.key())
 		}
 		if sweep {
 			if !r.outstanding && p.letGo(e) {
