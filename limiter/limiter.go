@@ -144,7 +144,9 @@ func (l *Limiter) Peek(key string) Decision {
 		if limit == Unlimited {
 			return unlimited()
 		}
-		e = l.newEntry(key)
+		if e = l.orphans.get(key); e == nil {
+			e = l.newEntry(key)
+		}
 	}
 	return l.peek(e, &in)
 }
