@@ -26,6 +26,7 @@ type review struct {
 	outstanding bool // the store must still be told something
 	unsent      bool // counts, that is
 	used        bool // there were decisions since the last review
+	near        bool // the key is near its limit
 	due         bool
 	score       float64
 	accepted    int64 // events since the last review
@@ -63,6 +64,7 @@ func (p *partition) review(e *Entry, in *instant, kind tickKind) (r review) {
 	tier := p.classify(s)
 	headroom := max(0, float64(limit)-s.Level)
 	near := s.Pressure >= nearLimit
+	r.near = near
 	if e.has(known) {
 		e.attention.Store(p.attention(s, tier, headroom, near))
 	}
