@@ -26,6 +26,7 @@ type review struct {
 	outstanding bool // the store must still be told something
 	unsent      bool // counts, that is
 	used        bool // there were decisions since the last review
+	near        bool // the key is near its limit
 	due         bool
 	score       float64
 	accepted    int64 // events since the last review
@@ -69,6 +70,7 @@ func (p *partition) review(e *Entry, in *instant, kind tickKind) (r review) {
 	r.unsent = own != sent
 	r.outstanding = r.unsent || e.refused > 0 && !e.has(evicted) || owing || n != nil && n.denied.birth == unarmed
 	u := p.urgency(e, n, in, s, counts[l.grid.epochs])
+	r.near = u.always
 	if e.has(known) {
 		e.attention.Store(p.attention(s, u))
 	}

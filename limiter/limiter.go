@@ -151,7 +151,9 @@ func (l *Limiter) Peek(key string) Decision {
 		if limit == Unlimited {
 			return unlimited()
 		}
-		e = l.newEntry(key)
+		if e = l.orphans.get(key); e == nil {
+			e = l.newEntry(key)
+		}
 	}
 	return l.peek(e, &in)
 }
@@ -212,9 +214,13 @@ func (l *Limiter) evict(e *Entry, cause EvictionCause) {
 		e.tier = -1
 	}
 	e.mu.Unlock()
-	if !e.has(listed) {
-		return
+	if e.has(listed) {
+		l.keep(e)
 	}
+}
+
+// keep puts an evicted entry in the backlog, where its key finds it if it returns.
+func (l *Limiter) keep(e *Entry) {
 	if !l.orphans.put(e) {
 		// The backlog is as full as the cache, and the cache found this key the
 		// least worth keeping.

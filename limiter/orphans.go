@@ -25,6 +25,13 @@ func (o *orphans) put(e *Entry) bool {
 	return true
 }
 
+// get returns the entry of key, or nil.
+func (o *orphans) get(key string) *Entry {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.entries[key]
+}
+
 // take returns and forgets the entry of key, or nil.
 func (o *orphans) take(key string) *Entry {
 	o.mu.Lock()

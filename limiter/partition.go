@@ -362,15 +362,18 @@ func (p *partition) choose(entries []*Entry, in *instant, kind tickKind) {
 	if sweep {
 		p.backlog = backlog{}
 	}
-	// When the cache is crowded, what is in use must be told often.
+	// When the cache is crowded, what is in use must be told often, and always what
+	// an eviction would forgive.
+	often := int64(p.l.cfg.TickEvery) / 2
 	quiet := int64(p.l.cfg.CacheIdle) / 8
 	if c := p.l.cache; c.Len() >= c.Cap()/4*3 {
-		quiet = int64(p.l.cfg.TickEvery) / 2
+		quiet = often
 	}
 	for _, e := range entries {
 		e.mu.Lock()
 		r := p.review(e, in, kind)
-		touch := r.used && in.now-e.touched >= quiet
+		unsaid := in.now - e.touched
+		touch := r.used && (unsaid >= quiet || r.near && unsaid >= often)
 		if touch {
 			e.touched = in.now
 		}
