@@ -249,8 +249,12 @@ func (p *partition) run(ctx context.Context) {
 
 // next returns when the next tick is due.
 func (p *partition) next() int64 {
+	now := p.l.time.now()
 	p.schedule.mu.Lock()
 	defer p.schedule.mu.Unlock()
+	if p.schedule.regular > now+int64(p.l.cfg.TickEvery) {
+		return now // the clock was set back; see started
+	}
 	if p.early.Load() {
 		return min(p.schedule.regular, p.schedule.last+int64(p.l.cfg.earlySpacing()))
 	}
