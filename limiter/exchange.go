@@ -38,7 +38,8 @@ type review struct {
 func (p *partition) review(e *Entry, in *instant, kind tickKind) (r review) {
 	l := p.l
 	if !e.turned(l.grid, in) {
-		e.turn(*in, l)
+		// By the present time: a decision may be in a later epoch than the tick.
+		e.turn(l.time.instant(), l)
 	}
 	own, sent := e.ownSums(l.grid)
 	r.accepted = own - e.accounted
@@ -211,6 +212,9 @@ func (p *partition) plan(e *Entry, in *instant) {
 	for k := range l.grid.slots() {
 		epoch := in.epoch - int64(k)
 		s := e.slot(l.grid.slotOf(epoch))
+		if s.epoch.Load() != epoch {
+			continue // turned over since the tick began
+		}
 		c := Counter{Key: e.key(), Epoch: epoch, Series: SeriesAdmitted}
 		delta := s.own.Load() - s.sent
 		if delta > 0 {
