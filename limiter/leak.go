@@ -85,8 +85,8 @@ func (l *Limiter) retryAfter(e *Entry, in *instant, counts []int64, n, limit int
 	return max(wait, 1) + l.time.lag
 }
 
-// leakRetryAfter solves the decay for the time, if that is enough to make room.
-// If not, own events must leave the window, and the answer is when all have.
+// leakRetryAfter solves the decay for the time, if that is enough to make room; at
+// the latest, all of the level at the last reply is gone after the silence. If not, own events must leave the window, and the answer is when all have.
 func (l *Limiter) leakRetryAfter(e *Entry, in *instant, m *leakMark, n, limit int64) time.Duration {
 	if n > limit {
 		return Never
@@ -94,7 +94,8 @@ func (l *Limiter) leakRetryAfter(e *Entry, in *instant, m *leakMark, n, limit in
 	fixed, base, own := l.leaking(e, in, m)
 	excess := float64(addSaturating(fixed, base+own.Load())) - float64(limit-n)
 	if excess <= l.leaked(e, in, m) {
-		return time.Duration(math.Ceil(excess / l.leakRate(e)))
+		silence := float64(l.grid.silence() - max(0, in.now-m.at))
+		return time.Duration(math.Ceil(min(excess/l.leakRate(e), silence)))
 	}
 	return time.Duration(in.left + int64(l.grid.epochs)*l.grid.length)
 }
