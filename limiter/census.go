@@ -7,7 +7,7 @@ type census struct {
 	entered  bool
 	owing    bool  // the counter's expiry is to be confirmed
 	settled  bool  // the epoch's total has been read after all had time to enter
-	previous int64 // total of the epoch before
+	previous int64 // total of the epoch before, or what was last seen while the store fails
 	current  int64
 
 	add, expire, get int // indices in the batch, -1 if not part of it
@@ -22,8 +22,9 @@ func (c *census) plan(p *partition, in *instant) {
 		last := *c
 		*c = newCensus()
 		c.epoch = in.epoch
-		if last.epoch == in.epoch-1 {
-			c.previous = last.current
+		c.previous = last.current
+		if !last.settled && p.health.failing() {
+			c.previous = max(last.current, last.previous)
 		}
 	}
 	counter := Counter{Epoch: in.epoch, Series: SeriesNodes}
