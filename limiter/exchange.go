@@ -77,7 +77,7 @@ func (p *partition) review(e *Entry, in *instant, kind tickKind) (r review) {
 	}
 	e.clear(urgent)
 	age := in.now - e.exchanged
-	r.score = s.Pressure + float64(age)/float64(p.tiers[u.tier].MaxStale)
+	r.score = s.Pressure + float64(in.now-e.waiting)/float64(p.tiers[u.tier].MaxStale)
 	switch {
 	case !r.outstanding:
 	case kind == flushTick, kind == earlyTick && n != nil, finished, !e.has(known):

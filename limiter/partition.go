@@ -422,13 +422,14 @@ func (p *partition) prepare(in *instant, kind tickKind) (deferred int) {
 		p.census.plan(p, in)
 	}
 	bound := maxOperations
+	perKey := 2 * p.l.grid.slots() // at most: an add or a get, and an expiry, per epoch
 	if p.health.failing() && kind != flushTick {
 		bound = probeOperations
-	} else if len(p.due)*p.l.grid.slots() > bound {
+	} else if len(p.due)*perKey > bound {
 		slices.SortFunc(p.due, func(a, b candidate) int { return cmp.Compare(b.score, a.score) })
 	}
 	for i, c := range p.due {
-		if p.operations() >= bound {
+		if p.operations()+perKey > bound {
 			deferred = len(p.due) - i
 			break
 		}
