@@ -211,6 +211,7 @@ func (e *Entry) turn(in instant, l *Limiter) {
 		e.attention.Store(coldAttention(e.limit.Load()))
 	}
 	if aheadUnsent > 0 || aheadSent > 0 {
+		e.leak.Store(nil) // it began at a time that lies ahead
 		l.leaveLimit(e) // its history is of times to come
 		s := e.slot(in.slot)
 		if aheadSent > 0 {

@@ -42,6 +42,9 @@ func (p *partition) review(e *Entry, in *instant, kind tickKind) (r review) {
 		e.turn(l.time.instant(), l)
 	}
 	own, sent := e.ownSums(l.grid)
+	// The clock may have been set back.
+	e.exchanged, e.waiting = min(e.exchanged, in.now), min(e.waiting, in.now)
+	e.renewed, e.touched = min(e.renewed, in.now), min(e.touched, in.now)
 	r.accepted = own - e.accounted
 	e.accounted = own
 	r.denied = e.denied.Swap(0)

@@ -59,7 +59,7 @@ func (l *Limiter) leaking(e *Entry, in *instant, m *leakMark) (fixed, base int64
 
 // leaked returns what is left at in of the level at the last reply.
 func (l *Limiter) leaked(e *Entry, in *instant, m *leakMark) float64 {
-	elapsed := in.now - m.at
+	elapsed := max(0, in.now-m.at) // the clock may have been set back
 	if elapsed >= l.grid.silence() {
 		return 0
 	}

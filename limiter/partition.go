@@ -344,6 +344,8 @@ func (p *partition) tick(ctx context.Context, kind tickKind) (deferred int, err 
 
 // setBack makes the counts of epochs that now lie ahead part of the current one.
 func (p *partition) setBack(in instant) {
+	h := &p.health
+	h.since, h.recovered, h.askedTime = min(h.since, in.now), min(h.recovered, in.now), 0
 	turn := func(e *Entry) bool {
 		e.mu.Lock()
 		e.turn(in, p.l)
