@@ -75,7 +75,7 @@ func (p *partition) review(e *Entry, in *instant, kind tickKind) (r review) {
 	r.outstanding = r.unsent || e.refused > 0 && !e.has(evicted) || owing || n != nil && n.denied.birth == unarmed
 	u := p.urgency(e, n, in, s, counts[l.grid.epochs])
 	r.near = u.always
-	if e.has(known) {
+	if e.has(known) || p.health.failing() {
 		e.attention.Store(p.attention(s, u))
 	}
 	e.clear(urgent)
@@ -83,7 +83,7 @@ func (p *partition) review(e *Entry, in *instant, kind tickKind) (r review) {
 	r.score = s.Pressure + float64(in.now-e.waiting)/float64(p.tiers[u.tier].MaxStale)
 	switch {
 	case !r.outstanding:
-	case kind == flushTick, kind == earlyTick && n != nil, finished, !e.has(known):
+	case kind == flushTick, kind == earlyTick && n != nil, finished, !e.has(known), p.health.failing():
 		r.due = true
 	default:
 		r.due = u.due(e, float64(own-sent), float64(age), float64(l.cfg.TickEvery)) || p.health.recovered > e.exchanged
