@@ -3,6 +3,7 @@ package limiter
 import (
 	"math"
 	"sync/atomic"
+	"time"
 )
 
 // The admission rule for keys near their limit. While there is room, a request
@@ -10,17 +11,24 @@ import (
 // used up its share of the room between two replies. When room is short, requests
 // are thinned: of all that is offered, the part passes that the budget allows.
 
+// maxKnots bounds how many samples of the history a pace holds: those that leave
+// the window in the next tick, of which there are seldom more.
+const maxKnots = 5
+
 // pace is what decisions go by until the loop looks at the key again. It is
 // immutable.
 type pace struct {
 	limit     int64 // for which it was worked out
 	at, until int64
-	level     float64 // at the time at, with own events up to mark
+	cum       float64          // cumulative count at the time at, with own events up to mark
+	rise      float64          // by which it grows without own events, per nanosecond
+	left      [maxKnots]sample // how much of it has left the window, by time
+	knots     int
 	blur      float64 // how much of the level may have left the window, or be about to
-	slope     float64 // by which the level changes without own events, per nanosecond
 	mark      int64   // sum of the slots' own at the time at
 	reported  int64   // own events beyond it are not known to the store
 
+	alone bool
 	tight bool
 	// If tight: the part of what is offered that may pass, and a bound on own
 	// events since at: burst + rate·elapsed.
@@ -84,11 +92,11 @@ func (l *Limiter) takeNear(e *Entry, n *near, in *instant, count int64, r *rule)
 		sum := e.ownSum(l.grid)
 		level := p.levelAt(in.now, sum)
 		switch {
-		case count > 1 && level+p.blur+float64(count) > float64(r.cap):
+		case count > 1 && !p.alone && level+p.blur+float64(count) > float64(r.cap):
 			// What is thinned is small change. A large request must fit as a whole, and
 			// while it waits for that, it is no part of the demand that is thinned.
 			n.unfit.Add(min(count, r.limit))
-			return false, ReasonOverLimit, hurry || !p.tight
+			return false, ReasonOverLimit, hurry || !p.tight && !p.alone
 		case p.tight:
 			if !p.within(float64(sum-p.mark), float64(in.now-p.at), float64(count)) || !n.credit.spend(float64(count), p.pass) {
 				return false, ReasonShed, hurry
@@ -96,7 +104,7 @@ func (l *Limiter) takeNear(e *Entry, n *near, in *instant, count int64, r *rule)
 			own.Add(count)
 			return true, ReasonUnderLimit, hurry
 		case level+float64(count) > float64(r.cap):
-			return false, ReasonOverLimit, true
+			return false, ReasonOverLimit, hurry || !p.alone
 		case !p.affords(float64(sum-p.reported), float64(count), float64(r.cap)-level):
 			return false, ReasonShed, true
 		case own.CompareAndSwap(x, x+count):
@@ -127,7 +135,7 @@ func (p *pace) affords(unknown, count, headroom float64) bool {
 
 // levelAt is the level at a time, given the sum of own counters.
 func (p *pace) levelAt(now, own int64) float64 {
-	return max(0, p.level+float64(own-p.mark)+p.slope*float64(now-p.at))
+	return max(0, p.cum+float64(own-p.mark)+p.rise*float64(now-p.at)-interpolate(p.left[:p.knots], now))
 }
 
 // ownSum is the sum of the own counters, for decisions.
@@ -152,4 +160,20 @@ func (l *Limiter) paceOf(e *Entry, n *near, in *instant) (p *pace, hurry bool) {
 		l.pacing(e, n, in)
 	}
 	return n.pace.Load(), l.stale(e, n, in.now)
+}
+
+// nearRetryAfter returns the wait after which count events would fit under limit if
+// nobody else came: until enough of the history has left the window.
+func (l *Limiter) nearRetryAfter(e *Entry, n *near, in *instant, count, limit int64) time.Duration {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.near.Load() != n {
+		return l.cfg.TickEvery // all has changed meanwhile
+	}
+	must := e.cumulative(l.grid, n) + float64(count-limit) // have left by then
+	x := n.history.reaches(must)
+	for step := int64(1); n.history.at(x) < must && step < 1<<20; step *= 2 {
+		x += step // rounding
+	}
+	return time.Duration(max(1, x+int64(l.cfg.Window)-in.now)) + l.time.lag
 }

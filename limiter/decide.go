@@ -264,9 +264,11 @@ func (l *Limiter) describe(e *Entry, in *instant, n int64, allowed bool, reason 
 		p := near.pace.Load()
 		level := p.levelAt(in.now, e.ownSum(l.grid))
 		d.Remaining = int64(max(0, float64(r.cap)-level))
-		if !allowed && n <= r.limit {
-			// What leaves the window makes room; others take their part of it.
+		if reason == ReasonShed {
 			d.RetryAfter = l.cfg.TickEvery
+			return d
+		} else if !allowed && n <= r.cap {
+			d.RetryAfter = l.nearRetryAfter(e, near, in, n, r.cap)
 			return d
 		}
 	}

@@ -21,10 +21,10 @@ const (
 	demandSpacing = 0.3
 )
 
-// startDemand begins with what the counters tell: events of the fleet over a span
-// of time, and what own and fleet have been seen to offer by now.
-func startDemand(now int64, events float64, span int64, own, fleet float64) demand {
-	return demand{fleet: events / float64(span), since: now, ownSeen: own, fleetSeen: fleet}
+// startDemand begins with what the counters tell: events of this node and of the
+// fleet over a span of time, and what both have been seen to offer by now.
+func startDemand(now int64, mine, events float64, span int64, own, fleet float64) demand {
+	return demand{own: mine / float64(span), fleet: events / float64(span), since: now, ownSeen: own, fleetSeen: fleet}
 }
 
 // take takes in the events that have been offered by now, by this node as far as

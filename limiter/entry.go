@@ -66,13 +66,13 @@ type Entry struct {
 	refused   int64 // denied events since the last exchange
 	demand    demand
 	retired   int64      // events of epochs that the slots no longer hold
-	contact   sample     // when the store told of the window after a silence, and what
+	contact   sample     // the beginning of what is known: first own event, others' count then
 	jitter    float32    // shortens the next interval: 0.8 to 1
 	tier      int8       // as of the last exchange, -1 before
 	tracked   bool       // among the partition's tracked entries
 	more      []moreSlot // for more than one epoch per window
 	leak      atomic.Pointer[leakMark]
-	near      atomic.Pointer[near] // while near its limit and used by several nodes
+	near      atomic.Pointer[near] // while near its limit
 	next      *Entry               // while stacked
 }
 
@@ -208,11 +208,12 @@ func (e *Entry) turn(in instant, l *Limiter) {
 		// Nothing is left of what the store has told.
 		l.leaveLimit(e)
 		e.clear(known)
+		e.contact = sample{in.now, float64(e.retired)}
 		e.attention.Store(coldAttention(e.limit.Load()))
 	}
 	if aheadUnsent > 0 || aheadSent > 0 {
 		e.leak.Store(nil) // it began at a time that lies ahead
-		l.leaveLimit(e) // its history is of times to come
+		l.leaveLimit(e)   // its history is of times to come
 		s := e.slot(in.slot)
 		if aheadSent > 0 {
 			s.base.Add(aheadSent)
@@ -221,9 +222,6 @@ func (e *Entry) turn(in instant, l *Limiter) {
 		}
 		s.own.Add(aheadUnsent)
 		e.accounted += aheadUnsent
-	}
-	if turned > 0 && e.others(l.grid) == 0 {
-		l.leaveLimit(e) // alone, so the window counter is exact
 	}
 }
 

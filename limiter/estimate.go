@@ -65,11 +65,11 @@ func (l *Limiter) advance(e *Entry, n *near, now int64) {
 		return
 	}
 	n.modelled = now
-	if l.stale(e, n, now) {
+	if !l.stale(e, n, now) {
+		n.unseen += n.others(&e.demand) * max(0, elapsed)
+	} else if n.unseen > 0 {
 		n.unseen = 0
 		n.history.retract()
-	} else {
-		n.unseen += n.others(&e.demand) * max(0, elapsed)
 	}
 	n.history.add(sample{now, e.cumulative(l.grid, n)}, l.resolution)
 }
@@ -110,9 +110,6 @@ func (l *Limiter) confirm(e *Entry, n *near, in *instant, since, before, seen, c
 	n.history.confirm(in.now, e.cumulative(l.grid, n), before, l.resolution)
 	n.history.forget(in.now - int64(l.cfg.Window) - 2*l.resolution)
 	l.pacing(e, n, in)
-	if e.others(l.grid) == 0 {
-		return true // alone again: the window counter is exact
-	}
 	limit := float64(e.limit.Load())
 	if counted >= nearUntil*limit || n.headroom <= (1-nearUntil)*limit {
 		n.busy = in.now

@@ -59,7 +59,7 @@ func (p *partition) review(e *Entry, in *instant, kind tickKind) (r review) {
 	s := newSignal(l.grid.level(in, counts), e.limit.Load())
 	n := e.near.Load()
 	if n == nil && p.health.failing() && e.has(known) {
-		l.approachLimit(e, in, s.Level, sample{})
+		l.approachLimit(e, in, s.Level, sample{}, 0)
 		n = e.near.Load()
 	}
 	if n != nil {
@@ -231,7 +231,7 @@ func (p *partition) plan(e *Entry, in *instant) {
 			b.Gets = append(b.Gets, Get{Counter: c})
 		}
 	}
-	if n := e.near.Load(); n != nil && !l.cfg.CountDenied {
+	if n := e.near.Load(); n != nil && !n.alone && !l.cfg.CountDenied {
 		p.planDenied(e, n, in)
 	}
 	t.adds.to, t.expires.to, t.gets.to = len(b.Adds), len(b.Expires), len(b.Gets)
@@ -336,10 +336,10 @@ func (p *partition) apply(t *task, in *instant, totals *Totals) {
 		}
 	}
 	if complete {
-		before := sample{e.demand.since, e.demand.fleetSeen}
+		before, waiting := sample{e.demand.since, e.demand.fleetSeen}, e.waiting
 		since, counted := p.exchanged(e, in, t.full)
 		if n == nil {
-			l.approachLimit(e, in, counted, before)
+			l.approachLimit(e, in, counted, before, waiting)
 		} else if l.confirm(e, n, in, since, expected, float64(e.others(l.grid)-others), counted) {
 			l.leaveLimit(e)
 		}
@@ -489,8 +489,9 @@ func (p *partition) learn(e *Entry, in *instant, fresh bool, counts []int64) {
 				span = l.grid.length - in.left + int64(k)*l.grid.length
 			}
 		}
-		e.contact = sample{in.now, fleet}
-		e.demand = startDemand(in.now, float64(events), max(span, int64(l.cfg.TickEvery)), own, fleet)
+		mine := events - e.others(l.grid)
+		e.contact.cum += float64(events - mine) // others' events may have come before
+		e.demand = startDemand(in.now, float64(mine), float64(events), max(span, int64(l.cfg.TickEvery)), own, fleet)
 	case !p.health.inGrace(l, in.now):
 		e.demand.take(in.now, own, fleet, int64(l.cfg.TickEvery))
 	}

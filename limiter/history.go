@@ -42,8 +42,11 @@ func (h *history) release() {
 }
 
 // at returns the cumulative count at a time, interpolated.
-func (h *history) at(t int64) float64 {
-	s := h.samples
+func (h *history) at(t int64) float64 { return interpolate(h.samples, t) }
+
+// interpolate returns the value at t of the line through samples, at least one.
+// Before the first and after the last it is level.
+func interpolate(s []sample, t int64) float64 {
 	if t <= s[0].at {
 		return s[0].cum
 	}
@@ -61,6 +64,37 @@ func (h *history) at(t int64) float64 {
 	}
 	part := float64(t-s[low].at) / float64(s[high].at-s[low].at)
 	return s[low].cum + part*(s[high].cum-s[low].cum)
+}
+
+// reaches returns the first time at which the count is at least cum, or that of the
+// last sample.
+func (h *history) reaches(cum float64) int64 {
+	s := h.samples
+	i := 0
+	for i < len(s)-1 && s[i].cum < cum {
+		i++
+	}
+	if i == 0 || s[i].cum <= s[i-1].cum {
+		return s[i].at
+	}
+	part := min(1, (cum-s[i-1].cum)/(s[i].cum-s[i-1].cum))
+	return s[i-1].at + int64(part*float64(s[i].at-s[i-1].at))
+}
+
+// part writes the line from from to to into dst, delayed by delay, and returns how
+// many samples that took. If there are more than dst holds, some in the middle
+// are left out.
+func (h *history) part(dst []sample, from, to, delay int64) int {
+	dst[0] = sample{from + delay, h.at(from)}
+	n := 1
+	for _, x := range h.samples {
+		if x.at > from && x.at < to && n < len(dst)-1 {
+			dst[n] = sample{x.at + delay, x.cum}
+			n++
+		}
+	}
+	dst[n] = sample{to + delay, h.at(to)}
+	return n + 1
 }
 
 // growth returns by how much the count grew from from to to, per nanosecond.
@@ -100,14 +134,20 @@ func (h *history) confirm(t int64, cum, expected float64, resolution int64) {
 }
 
 // add appends a sample. One that is nearer than resolution to the one before it
-// makes way for it.
+// makes way for it, if that leaves no gap.
 func (h *history) add(x sample, resolution int64) {
 	last := len(h.samples) - 1
-	if last >= 0 && x.at <= h.samples[last].at {
+	if last >= 0 && x.at < h.samples[last].at {
 		h.samples[last].cum = x.cum
 		return
 	}
-	if last > 0 && h.samples[last].at-h.samples[last-1].at < resolution {
+	if last >= 0 && x.at == h.samples[last].at {
+		if x.cum == h.samples[last].cum {
+			return
+		}
+		x.at++ // a step: what came at this moment did not come before it
+	}
+	if last > 0 && h.samples[last].at-h.samples[last-1].at < resolution && x.at-h.samples[last-1].at < 2*resolution {
 		h.samples = h.samples[:last]
 		h.firm = min(h.firm, last-1)
 	}

@@ -5,7 +5,7 @@ import (
 	"sync/atomic"
 )
 
-// A key that several nodes use and that is not far from its limit is judged by
+// A key that is not far from its limit is judged by
 // more than the window counter: by a history of the fleet's count, a prediction
 // of what other nodes have admitted since the last reply, and a rule by which the
 // nodes share what is left. The formulas are those of the accuracy study,
@@ -45,7 +45,7 @@ const (
 	minHistories  = 1024
 	historiesPart = 8
 	// paceTicks is how long a pace holds.
-	paceTicks = 2.5
+	paceTicks = 1
 	// A node that has not exchanged a key for a sixth of the window, but at least for
 	// staleTicks ticks and two intervals, no longer believes in its prediction.
 	staleTicks = 3
@@ -61,6 +61,7 @@ type near struct {
 	modelled int64   // the time up to which unseen has been predicted
 	busy     int64   // when the key was last near its limit
 
+	alone    bool // no other node has had events in the window
 	tight    bool
 	budget   float64 // events per nanosecond for the whole fleet, if tight
 	headroom float64
@@ -72,21 +73,28 @@ type near struct {
 }
 
 // approachLimit makes a near of what the counters tell, if the key, now at level,
-// has come near its limit, other nodes use it and a history can be had. before is
-// the fleet's cumulative count at the reply before this one. e.mu is held.
-func (l *Limiter) approachLimit(e *Entry, in *instant, level float64, before sample) {
+// has come near its limit and a history can be had. before is
+// the fleet's cumulative count at the reply before this one, waiting the time since
+// which counts have waited for this one. e.mu is held.
+func (l *Limiter) approachLimit(e *Entry, in *instant, level float64, before sample, waiting int64) {
 	limit := float64(e.limit.Load())
 	soon := level + e.demand.fleet*guardTicks*float64(l.cfg.TickEvery)
 	from := nearFrom
 	if e.part.failing.Load() {
 		from = nearFromFailing
 	}
-	if l.cfg.Decay != DecayWindow || limit == 0 || limit > maxNearLimit || soon < from*limit || e.others(l.grid) == 0 || e.has(evicted) {
+	if l.cfg.Decay != DecayWindow || limit == 0 || limit > maxNearLimit || soon < from*limit || e.has(evicted) {
 		return
 	}
 	if l.histories.Add(1) > l.maxHistories {
 		l.histories.Add(-1)
 		return // the window counter must do
+	}
+	quiet := sample{cum: before.cum}
+	if e.others(l.grid) == 0 {
+		// All that has come since the last reply came in the tick before counts began
+		// to wait, or later.
+		quiet.at = waiting - int64(l.cfg.TickEvery)
 	}
 	n := &near{history: newHistory(), modelled: in.now, denied: denials{epoch: in.epoch}}
 	// What is known of the past: the counts at the ends of epochs, the first reply
@@ -97,8 +105,8 @@ func (l *Limiter) approachLimit(e *Entry, in *instant, level float64, before sam
 		start := sample{epoch * l.grid.length, sum}
 		n.history.add(start, 1)
 		sum += float64(e.count(l.grid.slotOf(epoch)))
-		for _, x := range [...]sample{e.outset(start), e.contact, before} {
-			if x.at > start.at && x.at < min(l.grid.end(epoch), in.now) {
+		for _, x := range [...]sample{e.outset(start), e.contact, before, quiet} {
+			if x.at > n.history.samples[len(n.history.samples)-1].at && x.at < min(l.grid.end(epoch), in.now) {
 				n.history.add(x, 1)
 			}
 		}
@@ -138,7 +146,7 @@ func (l *Limiter) leaveLimit(e *Entry) {
 // With H the headroom, D the fleet's demand and drain what leaves the window in
 // the next tick, all known:
 //
-//	tight   H ≤ guard·(D − drain) + 2·√(2·D·tick), as long as D is news
+//	tight   H ≤ guard·(D − drain) + 2·√(2·D·tick), as long as D has been measured, and lately
 //	budget  B = drain + gain·H, of which each node's requests pass with p = B/D
 //	free    the next exchange comes after 0.15·H / (D − drain)
 func (l *Limiter) pacing(e *Entry, n *near, in *instant) {
@@ -148,7 +156,8 @@ func (l *Limiter) pacing(e *Entry, n *near, in *instant) {
 	own, sent := e.ownSums(l.grid)
 	leaving := n.history.at(in.now - window)
 	believed := float64(e.retired) + e.believed(l.grid)
-	level := max(0, believed+float64(own-sent)+n.unseen-leaving)
+	cum := believed + float64(own-sent) + n.unseen
+	level := max(0, cum-leaving)
 	drain := n.history.growth(in.now-window, in.now-window+int64(tick))
 	demand := max(e.demand.fleet, 1e-18)
 	surplus := max(0, demand-drain)
@@ -158,9 +167,10 @@ func (l *Limiter) pacing(e *Entry, n *near, in *instant) {
 	if n.tight {
 		bound *= tightStay
 	}
+	n.alone = e.others(l.grid) == 0
 	fresh := float64(in.now-e.exchanged) <= staleTicks*tick || e.part.failing.Load()
-	n.tight = fresh && n.headroom <= min(bound, maxTightHeadroom*limit)
-	p := &pace{limit: e.limit.Load(), at: in.now, until: in.now + int64(paceTicks*tick), level: level, mark: own, reported: sent, tight: n.tight, allowance: math.Inf(1)}
+	n.tight = !n.alone && fresh && e.demand.samples > 0 && n.headroom <= min(bound, maxTightHeadroom*limit)
+	p := &pace{limit: e.limit.Load(), at: in.now, until: in.now + int64(paceTicks*tick), cum: cum, mark: own, reported: sent, alone: n.alone, tight: n.tight, allowance: math.Inf(1)}
 	if n.tight {
 		n.budget = max(0, drain+headroomGain/tick*n.headroom)
 		n.interval = tick
@@ -169,9 +179,12 @@ func (l *Limiter) pacing(e *Entry, n *near, in *instant) {
 		p.burst, p.rate = 2*mine*tick+3, 2*mine
 	} else {
 		n.interval = e.demand.patience(n.headroom, drain, tick)
-		p.allowance = l.allowance(e, limit-(believed-leaving), level/limit)
+		if !n.alone {
+			p.allowance = l.allowance(e, limit-(believed-leaving), level/limit)
+		}
 	}
 	p.blur = leaving - n.history.at(in.now-window-int64(tick))
-	p.slope = n.others(&e.demand) - drain
+	p.rise = n.others(&e.demand)
+	p.knots = n.history.part(p.left[:], in.now-window, in.now-window+2*int64(tick), window)
 	n.pace.Store(p)
 }
