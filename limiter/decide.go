@@ -267,6 +267,9 @@ func (l *Limiter) describe(e *Entry, in *instant, n int64, allowed bool, reason 
 		if !allowed && n <= r.limit {
 			// What leaves the window makes room; others take their part of it.
 			d.RetryAfter = l.cfg.TickEvery
+			if reason == ReasonOverLimit {
+				d.RetryAfter = max(d.RetryAfter, l.retryAfter(e, in, counts, n, r.cap))
+			}
 			return d
 		}
 	}
