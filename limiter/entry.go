@@ -212,7 +212,7 @@ func (e *Entry) turn(in instant, l *Limiter) {
 	}
 	if aheadUnsent > 0 || aheadSent > 0 {
 		e.leak.Store(nil) // it began at a time that lies ahead
-		l.leaveLimit(e) // its history is of times to come
+		l.leaveLimit(e)   // its history is of times to come
 		s := e.slot(in.slot)
 		count := s.base.Load() + s.own.Load()
 		total := addSaturating(addSaturating(whole(count), aheadSent), aheadUnsent)
