@@ -224,7 +224,7 @@ func (e *Entry) turn(in instant, l *Limiter) {
 		s.own.Add(aheadUnsent)
 		e.accounted += aheadUnsent
 	}
-	if turned > 0 && e.others(l.grid) == 0 {
+	if turned > 0 && e.others(l.grid) == 0 && !e.part.failing.Load() {
 		l.leaveLimit(e) // alone, so the window counter is exact
 	}
 }
