@@ -73,13 +73,16 @@ func (r *rule) nearOf(e *Entry) *near {
 
 // peekNear says whether one event would pass.
 func (l *Limiter) peekNear(e *Entry, n *near, in *instant, r *rule) (bool, Reason) {
-	switch p, _ := l.paceOf(e, n, in); {
-	case p.tight && !n.credit.enough(p.pass):
-		return false, ReasonShed
-	case !p.tight && p.levelAt(in.now, e.ownSum(l.grid))+1 > float64(r.cap):
+	p, _ := l.paceOf(e, n, in)
+	over := p.levelAt(in.now, e.ownSum(l.grid))+1 > float64(r.cap)
+	switch {
+	case p.tight && n.credit.enough(p.pass), !p.tight && !over:
+		return true, ReasonUnderLimit
+	case over:
 		return false, ReasonOverLimit
+	default:
+		return false, ReasonShed
 	}
-	return true, ReasonUnderLimit
 }
 
 // takeNear is take for a key near its limit. It also reports whether the loop
@@ -99,6 +102,9 @@ func (l *Limiter) takeNear(e *Entry, n *near, in *instant, count int64, r *rule)
 			return false, ReasonOverLimit, hurry || !p.tight && !p.alone
 		case p.tight:
 			if !p.within(float64(sum-p.mark), float64(in.now-p.at), float64(count)) || !n.credit.spend(float64(count), p.pass) {
+				if level+float64(count) > float64(r.cap) {
+					return false, ReasonOverLimit, hurry
+				}
 				return false, ReasonShed, hurry
 			}
 			own.Add(count)
@@ -170,6 +176,7 @@ func (l *Limiter) nearRetryAfter(e *Entry, n *near, in *instant, count, limit in
 	if e.near.Load() != n {
 		return l.cfg.TickEvery // all has changed meanwhile
 	}
+	n.history.add(sample{in.now, e.cumulative(l.grid, n)}, l.resolution)
 	must := e.cumulative(l.grid, n) + float64(count-limit) // have left by then
 	x := n.history.reaches(must)
 	for step := int64(1); n.history.at(x) < must && step < 1<<20; step *= 2 {

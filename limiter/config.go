@@ -155,7 +155,7 @@ func (cfg Config) withDefaults() Config {
 	cfg.Epochs = cmp.Or(cfg.Epochs, 1)
 	cfg.Window = cmp.Or(cfg.Window, defaultWindow)
 	window := cfg.Window
-	if window < 0 {
+	if window < 0 || window > maxWindow {
 		window = defaultWindow // so that validate names the window only
 	}
 	cfg.TickEvery = cmp.Or(cfg.TickEvery, min(max(min(time.Second, window/60), 10*time.Millisecond), max(window/4, time.Millisecond)))
@@ -172,7 +172,7 @@ func (cfg Config) withDefaults() Config {
 	cfg.OutageAfter = cmp.Or(cfg.OutageAfter, window)
 	cfg.ColdShare = cmp.Or(cfg.ColdShare, 1)
 	cfg.ChunkTimeout = cmp.Or(cfg.ChunkTimeout, max(min(time.Second, window/4), time.Millisecond))
-	if cfg.Prefix == "" {
+	if cfg.Prefix == "" && validName(cfg.Name) {
 		cfg.Prefix = "fleetlimit/" + cfg.Name + "/" + cfg.Window.String()
 		if cfg.Epochs > 1 {
 			cfg.Prefix += "x" + strconv.Itoa(cfg.Epochs)
@@ -215,7 +215,10 @@ func (cfg *Config) validate(store Store) (parts []Part, split Partitioned, err e
 		problems = append(problems, p)
 	}
 	// What follows is compared with the window; a bad window would be named twice.
-	window := max(cfg.Window, 0)
+	window := cfg.Window
+	if window < 0 || window > maxWindow {
+		window = 0
+	}
 	if cfg.TickEvery < time.Millisecond && cfg.TickEvery != window/4 || window > 0 && cfg.TickEvery > max(window/4, time.Millisecond) {
 		bad("TickEvery is %v, want 1ms to Window/4, %v", cfg.TickEvery, window/4)
 	}

@@ -266,6 +266,9 @@ func (l *Limiter) describe(e *Entry, in *instant, n int64, allowed bool, reason 
 		d.Remaining = int64(max(0, float64(r.cap)-level))
 		if reason == ReasonShed {
 			d.RetryAfter = l.cfg.TickEvery
+			if reason == ReasonOverLimit {
+				d.RetryAfter = max(d.RetryAfter, l.retryAfter(e, in, counts, n, r.cap))
+			}
 			return d
 		} else if !allowed && n <= r.cap {
 			d.RetryAfter = l.nearRetryAfter(e, near, in, n, r.cap)

@@ -215,8 +215,10 @@ func (e *Entry) turn(in instant, l *Limiter) {
 		e.leak.Store(nil) // it began at a time that lies ahead
 		l.leaveLimit(e)   // its history is of times to come
 		s := e.slot(in.slot)
+		count := s.base.Load() + s.own.Load()
+		total := addSaturating(addSaturating(whole(count), aheadSent), aheadUnsent)
+		s.base.Add(total - count - aheadUnsent)
 		if aheadSent > 0 {
-			s.base.Add(aheadSent)
 			s.start -= aheadOwn // so that they do not pass for events of other nodes
 			s.assume()
 		}

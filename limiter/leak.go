@@ -86,7 +86,8 @@ func (l *Limiter) retryAfter(e *Entry, in *instant, counts []int64, n, limit int
 }
 
 // leakRetryAfter solves the decay for the time, if that is enough to make room; at
-// the latest, all of the level at the last reply is gone after the silence. If not, own events must leave the window, and the answer is when all have.
+// the latest, all of the level at the last reply is gone after the silence. If
+// not, own events must leave the window, and the answer is when all have.
 func (l *Limiter) leakRetryAfter(e *Entry, in *instant, m *leakMark, n, limit int64) time.Duration {
 	if n > limit {
 		return Never

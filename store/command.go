@@ -108,8 +108,8 @@ func (c *Command) Refuse(err error) {
 	c.replied = true
 }
 
-// Reject says that the server does not talk to this client at all, or not about
-// this, so that the command was not sent or might as well not have been.
+// Reject says that the server did not let the client in, so that the command was
+// not sent.
 func (c *Command) Reject(err error) {
 	c.fail(limiter.NotApplied, kindOfReply(err), err)
 }

@@ -136,8 +136,14 @@ func (p *Pipeline) askTime(ctx context.Context, ask func(context.Context) (time.
 	go func() {
 		defer close(done)
 		defer func() { <-p.places }()
-		now, err := ask(ctx)
-		answers <- answer{now, err}
+		var a answer
+		defer func() {
+			if r := recover(); r != nil {
+				a.err = panicError(r)
+			}
+			answers <- a
+		}()
+		a.now, a.err = ask(ctx)
 	}()
 	if !wait(ctx, done) {
 		return time.Time{}, ctx.Err()
@@ -466,13 +472,15 @@ func (c *chunk) recover() {
 	if r == nil {
 		return
 	}
-	err := fmt.Errorf("panic: %v", r)
+	err := panicError(r)
 	for i := range c.cmds {
 		if cmd := &c.cmds[i]; cmd.outcome == limiter.Unknown && cmd.err == nil {
 			cmd.Lose(err)
 		}
 	}
 }
+
+func panicError(r any) error { return fmt.Errorf("panic: %v", r) }
 
 // millis rounds d up to milliseconds: 0 would expire a counter at once.
 func millis(d time.Duration) int64 {

@@ -112,21 +112,23 @@ type sim struct {
 	trace   Trace
 }
 
+// dawn is about when runs take place, as unix time.
+const dawn = 1_800_000_000 * time.Second
+
 // Run performs a run from start to end.
 func Run(spec Spec) (*Trace, error) {
 	s := &sim{
-		spec: spec,
-		// A moment at which an epoch begins, whatever the number of epochs.
-		start:   time.Unix(1_800_000_000, 0).UTC().Truncate(spec.Window).Add(spec.Phase),
+		spec:    spec,
+		start:   time.Unix(0, int64(dawn-dawn%spec.Window+spec.Phase)),
 		server:  memorystore.New(),
 		network: spec.random("network"),
 		seeds:   spec.random("nodes"),
 		trace:   Trace{Spec: spec},
 	}
+	defer s.dismiss()
 	if err := s.assemble(); err != nil {
 		return nil, err
 	}
-	defer s.dismiss()
 
 	w := &spec.Workload
 	requests := w.requests(&spec)
@@ -161,6 +163,7 @@ func (s *sim) assemble() error {
 		if err := s.replace(m); err != nil {
 			return err
 		}
+		m.resume, m.cancel = iter.Pull(m.loop)
 		m.wake = s.due(m)
 		s.members = append(s.members, m)
 		heap.Push(&s.agenda, m)
@@ -168,12 +171,10 @@ func (s *sim) assemble() error {
 	return nil
 }
 
-// dismiss ends exchanges that are still under way.
+// dismiss ends the nodes' loops.
 func (s *sim) dismiss() {
 	for _, m := range s.members {
-		if m.resume != nil {
-			m.cancel()
-		}
+		m.cancel()
 	}
 }
 
@@ -186,39 +187,37 @@ func (s *sim) advance(to time.Duration) error {
 			return nil
 		}
 		s.now = max(s.now, m.wake)
-		switch {
-		case m.resume != nil:
-			s.proceed(m)
-		case s.now >= m.restart:
+		if !m.ticking && s.now >= m.restart {
 			if err := s.restart(m); err != nil {
 				return err
 			}
-		default:
-			s.tick(m)
+		} else {
+			s.proceed(m)
 		}
 		s.reschedule(m)
 	}
 }
 
-// tick runs m's tick until it waits for the network, or ends.
-func (s *sim) tick(m *member) {
-	m.resume, m.cancel = iter.Pull(func(yield func(time.Duration) bool) {
+// ticked is what a loop yields at the end of a tick.
+const ticked time.Duration = -1
+
+// loop is a node's loop, as a coroutine: it ticks whenever it is resumed, and
+// yields how long its messages take while they are on their way.
+func (m *member) loop(yield func(time.Duration) bool) {
+	for running := true; running; running = yield(ticked) {
 		m.link.wait = yield
 		// An outage is part of the run; the node is to cope with it.
 		_ = m.node.Tick(context.Background())
 		m.link.wait = nil
-	})
-	s.proceed(m)
+	}
 }
 
-// proceed goes on with m's tick.
+// proceed begins m's tick, or goes on with it.
 func (s *sim) proceed(m *member) {
-	delay, waiting := m.resume()
-	if !waiting {
-		m.resume = nil
-		return
+	delay, _ := m.resume()
+	if m.ticking = delay != ticked; m.ticking {
+		m.wake = s.now + delay
 	}
-	m.wake = s.now + delay
 }
 
 // restart replaces m by a node that knows nothing. Even ones are shut down in
@@ -260,15 +259,10 @@ func (s *sim) due(m *member) time.Duration {
 
 // reschedule finds m its place on the agenda.
 func (s *sim) reschedule(m *member) {
-	wake := m.wake
-	if m.resume == nil {
-		wake = s.due(m)
+	if !m.ticking {
+		m.wake = s.due(m)
 	}
-	if wake != m.queued {
-		m.wake = wake
-		heap.Fix(&s.agenda, m.index)
-		m.queued = wake
-	}
+	heap.Fix(&s.agenda, m.index)
 }
 
 // member is a node's place in the fleet. Its node may be replaced.
@@ -279,13 +273,13 @@ type member struct {
 	skew    time.Duration // how far its clock is ahead
 	restart time.Duration // never, if not to happen any more
 
-	// The tick under way, suspended; nil if there is none.
-	resume func() (time.Duration, bool)
-	cancel func()
+	// Its loop, and whether that is in the midst of a tick.
+	resume  func() (time.Duration, bool)
+	cancel  func()
+	ticking bool
 
-	wake   time.Duration // when to look at it next
-	queued time.Duration // wake as the agenda knows it
-	index  int           // on the agenda
+	wake  time.Duration // when to look at it next
+	index int           // on the agenda
 }
 
 // clock is a node's.
@@ -312,7 +306,7 @@ func (a agenda) Swap(i, j int) {
 }
 func (a *agenda) Push(x any) {
 	m := x.(*member)
-	m.index, m.queued = len(*a), m.wake
+	m.index = len(*a)
 	*a = append(*a, m)
 }
 

@@ -3,6 +3,7 @@ package fleetsim
 import (
 	"context"
 	"errors"
+	"iter"
 	"slices"
 	"sync"
 	"testing"
@@ -268,6 +269,7 @@ func TestAdvance_TicksAreSuspendedDuringTheirExchange(t *testing.T) {
 	l := &link{sim: s}
 	n.link = l
 	m := &member{node: n, link: l, skew: skew, restart: never}
+	m.resume, m.cancel = iter.Pull(m.loop)
 	m.wake = s.due(m)
 	s.members = []*member{m}
 	s.agenda.Push(m)

@@ -91,7 +91,7 @@ func TestRun_AgreesWithNodesThatTickByThemselves(t *testing.T) {
 			agree("goodput lost", simulated.Lost, loops.Lost, 1)
 			agree("lowest denial", simulated.LowestDenial, loops.LowestDenial, 3)
 			agree("fairness", simulated.Fairness, loops.Fairness, 0.03)
-			agree("commands", simulated.Commands, loops.Commands, 0.05)
+			agree("commands", simulated.Commands, loops.Commands, 0.1)
 		})
 	}
 }
