@@ -112,6 +112,39 @@ func TestL3_NothingIsLostUncounted(t *testing.T) {
 	}
 }
 
+// An exchange may take so long that its epochs have left the window.
+func TestL3_AnExchangeThatOutlastsItsEpochs(t *testing.T) {
+	t.Parallel()
+	for kind, want := range map[faultstore.Kind]limiter.Totals{
+		faultstore.None:        {Acknowledged: 3},
+		faultstore.Refuse:      {Dropped: 3},
+		faultstore.LoseRequest: {Unknown: 3},
+		faultstore.LoseReply:   {Unknown: 3},
+	} {
+		c, store := newClock(), newStore()
+		slow := &before{Store: store}
+		l := mustNew(t, slow, limiter.Config{Limit: 10, Clock: c})
+		admit(l, "k", 3)
+		store.SetRule(faultstore.Always(faultstore.Fault{Kind: kind}))
+		slow.do = func() {
+			c.advance(2 * time.Minute)
+			admit(l, "k", 4)
+		}
+		l.Flush(t.Context())
+		got := l.Totals()
+		got = limiter.Totals{Acknowledged: got.Acknowledged, Unknown: got.Unknown, Dropped: got.Dropped}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("L3: %v (-want +got):\n%s", kind, diff)
+		}
+		if got := used(l, "k"); got != 4 {
+			t.Errorf("%v: %d used, want 4", kind, got)
+		}
+		store.SetRule(nil)
+		flush(t, l)
+		conserved(t, l, 7)
+	}
+}
+
 // Deciding goes on while everything is sent over and over, and while the limiter
 // is closed.
 func TestL3_DecisionsBesideExchangesAndShutdown(t *testing.T) {
@@ -227,6 +260,14 @@ func TestL8_ShutdownReturnsWhatItCouldNotSend(t *testing.T) {
 				conserved(t, l, 30)
 			})
 		})
+	}
+}
+
+func TestUnsentError_SaysHowMuch(t *testing.T) {
+	t.Parallel()
+	err := &limiter.UnsentError{Events: 7, Unknown: 3, Err: context.Canceled}
+	if got, want := err.Error(), "limiter: shutdown left 7 events unsent and 3 in doubt: context canceled"; got != want {
+		t.Errorf("got %q, want %q", got, want)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/fleetlimit/fleetlimit/cache"
 	"github.com/fleetlimit/fleetlimit/limiter"
 )
 
@@ -33,6 +34,47 @@ func TestC1_AKeyThatReturnsAdoptsWhatWasNotSent(t *testing.T) {
 		}
 		flush(t, l)
 		conserved(t, l, int64(20*entries))
+	}
+}
+
+// refusing is a cache that keeps nothing.
+type refusing struct {
+	limiter.LocalCache
+	onEvict func(*limiter.Entry, limiter.EvictionCause)
+}
+
+func (r *refusing) GetOrAdd(_ string, create func() *limiter.Entry) (*limiter.Entry, bool) {
+	e := create()
+	r.onEvict(e, cache.CauseOverflow)
+	return e, true
+}
+
+// A full cache may turn a key away before its first event has been counted.
+func TestC1_AKeyThatIsNeverCachedIsLimited(t *testing.T) {
+	t.Parallel()
+	store := newStore()
+	l := mustNew(t, store, limiter.Config{
+		Limit: 10, Clock: newClock(), CacheEntries: 5,
+		NewCache: func(cfg limiter.CacheConfig) limiter.LocalCache {
+			return &refusing{limiter.NewDefaultCache(cfg), cfg.OnEvict}
+		},
+	})
+	for i := range 5 {
+		if got := admit(l, strconv.Itoa(i), 30); got != 10 {
+			t.Errorf("C1: admitted %d of limit 10", got)
+		}
+	}
+	for i := range 1000 {
+		l.Allow("flood" + strconv.Itoa(i))
+	}
+	if got := l.Totals().Dropped; got != 1000 {
+		t.Errorf("C2: %d dropped of 1000 that came when the backlog was full", got)
+	}
+	flush(t, l)
+	flush(t, l)
+	conserved(t, l, 1050)
+	if got := limiter.Held(l); got != 0 {
+		t.Errorf("C2: %d entries are held when all has been sent", got)
 	}
 }
 
@@ -84,8 +126,8 @@ func TestC3_AHotKeyStaysLimitedDuringAScan(t *testing.T) {
 	next, passed := 0, int64(0)
 	for tick := range 55 {
 		passed += admit(l, "hot", 20)
-		if tick > 3 {
-			scan(l, &next, 3000)
+		if tick >= 10 {
+			scan(l, &next, 2000)
 		}
 		c.run(time.Second, l)
 	}

@@ -321,6 +321,31 @@ func TestL3_TheStoreHoldsWhatTheFleetKnows(t *testing.T) {
 	}
 }
 
+// More keys are near their limits than may have a history: the window counter
+// judges the others.
+func TestFleet_ManyKeysNearTheirLimit(t *testing.T) {
+	t.Parallel()
+	c := newClock()
+	fleet := newFleet(t, 2, newStore(), limiter.Config{Limit: 10, Clock: c})
+	key := func(i int) string { return fmt.Sprint(i) }
+	const keys = 3000
+	for i := range keys {
+		fleet[0].AllowN(key(i), 7)
+		fleet[1].AllowN(key(i), 1)
+	}
+	flush(t, fleet...)
+	var passed int64
+	for range 10 {
+		for i := range keys {
+			passed += admit(fleet[1], key(i), 3)
+		}
+		c.run(time.Second, fleet...)
+	}
+	if passed < keys || passed > 3*keys {
+		t.Errorf("admitted %d of %d keys that had two events left each", passed, keys)
+	}
+}
+
 // The number of nodes follows the fleet, as far as it can be seen.
 func TestCensus(t *testing.T) {
 	t.Parallel()

@@ -79,9 +79,6 @@ func (l *Limiter) retryAfter(e *Entry, in *instant, counts []int64, n, limit int
 	} else {
 		wait = l.grid.retryAfter(in, counts, n, limit)
 	}
-	if wait == Never {
-		return Never
-	}
 	return max(wait, 1) + l.time.lag
 }
 
@@ -89,9 +86,6 @@ func (l *Limiter) retryAfter(e *Entry, in *instant, counts []int64, n, limit int
 // the latest, all of the level at the last reply is gone after the silence. If
 // not, own events must leave the window, and the answer is when all have.
 func (l *Limiter) leakRetryAfter(e *Entry, in *instant, m *leakMark, n, limit int64) time.Duration {
-	if n > limit {
-		return Never
-	}
 	fixed, base, own := l.leaking(e, in, m)
 	excess := float64(addSaturating(fixed, base+own.Load())) - float64(limit-n)
 	if excess <= l.leaked(e, in, m) {

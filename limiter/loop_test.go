@@ -1,10 +1,12 @@
 package limiter_test
 
 import (
+	"context"
 	"errors"
 	"math/rand/v2"
 	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -447,6 +449,26 @@ func TestFlush_SaysWhatKeptIt(t *testing.T) {
 	if sums := applied(store); len(sums) != 1 {
 		t.Errorf("the store holds %v, want one count", sums)
 	}
+}
+
+func TestFlush_EndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		store := newStuck()
+		l := mustNew(t, store, limiter.Config{Limit: 10})
+		t.Cleanup(func() { close(store.end) })
+		l.Allow("k")
+		<-store.entered // the loop has its turn
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		start := time.Now()
+		if err := l.Flush(ctx); !errors.Is(err, context.DeadlineExceeded) || time.Since(start) != time.Second {
+			t.Errorf("got %v after %v, want DeadlineExceeded after 1s", err, time.Since(start))
+		}
+		if err := l.Tick(ctx); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v, want DeadlineExceeded", err)
+		}
+	})
 }
 
 // More keys than one exchange takes are flushed all the same.

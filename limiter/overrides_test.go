@@ -39,6 +39,9 @@ func TestSetOverrides_ChangesTheNextDecision(t *testing.T) {
 		if err := l.SetOverrides(tt.limits); err != nil {
 			t.Fatal(err)
 		}
+		if peeked := l.Peek("k"); peeked.Allowed != tt.want.Allowed || peeked.Limit != tt.want.Limit {
+			t.Errorf("%s: Peek: got %+v", tt.name, peeked)
+		}
 		got := l.Check("k", 1)
 		flush(t, l)
 		got.ResetAfter = 0
