@@ -314,7 +314,7 @@ func TestDecision_Fields(t *testing.T) {
 		{"a negative n of an unknown key", func() limiter.Decision { return l.Check("new", math.MinInt64) },
 			limiter.Decision{Reason: limiter.ReasonInvalid, Limit: 10, Remaining: 10, RetryAfter: limiter.Never}},
 		{"the next epoch", func() limiter.Decision { c.advance(75 * s); return l.Check("k", 6) },
-			limiter.Decision{Allowed: true, Limit: 10, Remaining: 0, ResetAfter: m + 30*s}},
+			limiter.Decision{Allowed: true, Limit: 10, Remaining: 4, ResetAfter: m + 30*s}},
 		{"two epochs later", func() limiter.Decision { c.advance(2 * m); return l.Peek("k") },
 			limiter.Decision{Allowed: true, Reason: limiter.ReasonFirstSeen, Limit: 10, Remaining: 10}},
 		{"limit 0", func() limiter.Decision { return l.Check("zero", 1) }, zero},

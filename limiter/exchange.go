@@ -74,7 +74,7 @@ func (p *partition) review(e *Entry, in *instant, kind tickKind) (r review) {
 	r.unsent = own != sent
 	r.outstanding = r.unsent || e.refused > 0 && !e.has(evicted) || owing || n != nil && n.denied.birth == unarmed
 	u := p.urgency(e, n, in, s, counts[l.grid.epochs])
-	r.near = u.always
+	r.near = s.Pressure >= nearFrom
 	if e.has(known) || p.health.failing() {
 		e.attention.Store(p.attention(s, u))
 	}

@@ -167,7 +167,8 @@ func (l *Limiter) pacing(e *Entry, n *near, in *instant) {
 	if n.tight {
 		bound *= tightStay
 	}
-	n.alone = e.others(l.grid) == 0
+	// While the store is away, others are only not heard of.
+	n.alone = e.others(l.grid) == 0 && !e.part.failing.Load()
 	fresh := float64(in.now-e.exchanged) <= staleTicks*tick || e.part.failing.Load()
 	n.tight = !n.alone && fresh && e.demand.samples > 0 && n.headroom <= min(bound, maxTightHeadroom*limit)
 	p := &pace{limit: e.limit.Load(), at: in.now, until: in.now + int64(paceTicks*tick), cum: cum, mark: own, reported: sent, alone: n.alone, tight: n.tight, allowance: math.Inf(1)}

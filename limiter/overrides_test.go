@@ -29,7 +29,7 @@ func TestSetOverrides_ChangesTheNextDecision(t *testing.T) {
 		want   limiter.Decision // of one event
 	}{
 		{"raised", map[string]int64{"k": 6}, limiter.Decision{Allowed: true, Limit: 6, Remaining: 1}},
-		{"lowered", map[string]int64{"k": 3}, limiter.Decision{Reason: limiter.ReasonOverLimit, Limit: 3, RetryAfter: time.Minute + time.Minute*3/5}},
+		{"lowered", map[string]int64{"k": 3}, limiter.Decision{Reason: limiter.ReasonOverLimit, Limit: 3, RetryAfter: time.Minute + 1}}, // all came just now, and leave together
 		{"lowered to nothing", map[string]int64{"k": 0}, limiter.Decision{Reason: limiter.ReasonOverLimit, Limit: 0, RetryAfter: limiter.Never}},
 		{"lifted", map[string]int64{"k": limiter.Unlimited}, limiter.Decision{Allowed: true, Reason: limiter.ReasonUnlimited, Limit: limiter.Unlimited, Remaining: limiter.Unlimited}},
 		{"the largest", map[string]int64{"k": math.MaxInt64 - 1}, limiter.Decision{Allowed: true, Limit: math.MaxInt64 - 1, Remaining: math.MaxInt64 - 1 - 6}},
