@@ -143,15 +143,20 @@ func Run(spec Spec) (*Trace, error) {
 		if !ok {
 			break
 		}
-		m := s.members[node]
-		admitted := m.node.AllowN(key, n)
-		s.trace.Arrivals = append(s.trace.Arrivals, Arrival{At: at, N: n, Node: int32(node), Admitted: admitted})
-		s.reschedule(m) // it may have asked for an early tick
+		s.arrive(node, n)
 	}
 	for _, m := range s.members {
 		s.trace.Commands += m.link.commands
 	}
 	return &s.trace, nil
+}
+
+// arrive has a node decide on n events now.
+func (s *sim) arrive(node int, n int64) {
+	m := s.members[node]
+	admitted := m.node.AllowN(key, n)
+	s.trace.Arrivals = append(s.trace.Arrivals, Arrival{At: s.now, N: n, Node: int32(node), Admitted: admitted})
+	s.reschedule(m) // it may have asked for an early tick
 }
 
 // assemble makes the nodes.
@@ -163,12 +168,17 @@ func (s *sim) assemble() error {
 		if err := s.replace(m); err != nil {
 			return err
 		}
-		m.resume, m.cancel = iter.Pull(m.loop)
-		m.wake = s.due(m)
-		s.members = append(s.members, m)
-		heap.Push(&s.agenda, m)
+		s.join(m)
 	}
 	return nil
+}
+
+// join makes m, which has its node, part of the fleet.
+func (s *sim) join(m *member) {
+	m.resume, m.cancel = iter.Pull(m.loop)
+	m.wake = s.due(m)
+	s.members = append(s.members, m)
+	heap.Push(&s.agenda, m)
 }
 
 // dismiss ends the nodes' loops.
