@@ -283,7 +283,7 @@ func TestAServerThatDoesNotLetTheClientIn(t *testing.T) {
 			open func(tb testing.TB, addr, user, password string) limiter.Store
 		}{
 			{"redisstore", func(tb testing.TB, addr, user, password string) limiter.Store {
-				return newRedisStore(tb, &redis.Options{Addr: addr, Username: user, Password: password})
+				return newRedisStore(tb, redis.NewClient(&redis.Options{Addr: addr, Username: user, Password: password}))
 			}},
 			{"valkeystore", func(tb testing.TB, addr, user, password string) limiter.Store {
 				return newValkeyStore(tb, valkey.ClientOption{InitAddress: []string{addr}, Username: user, Password: password})

@@ -34,7 +34,7 @@ func forget(tb testing.TB, addr string, b *limiter.Batch) {
 		b.Expires = append(b.Expires, limiter.Expire{Counter: b.Adds[i].Counter, Lifetime: time.Millisecond})
 	}
 	b.Adds, b.Gets = nil, nil
-	exchange(tb, newRedisStore(tb, &redis.Options{Addr: addr}), b)
+	exchange(tb, newRedisStore(tb, redis.NewClient(&redis.Options{Addr: addr})), b)
 }
 
 // bareClients have the adds of a batch performed by a client alone: by its own

@@ -18,19 +18,12 @@ import (
 	"github.com/fleetlimit/fleetlimit/conformance"
 	"github.com/fleetlimit/fleetlimit/limiter"
 	"github.com/fleetlimit/fleetlimit/store"
-	redisstore "github.com/fleetlimit/fleetlimit/store/redis"
 )
 
 // clusterAdapters are the adapters with clients of a cluster.
 var clusterAdapters = []adapter{
 	{name: "redisstore", open: func(tb testing.TB, addr string) limiter.Store {
-		client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{addr}})
-		tb.Cleanup(func() { _ = client.Close() })
-		s, err := redisstore.New(client, redisstore.Config{})
-		if err != nil {
-			tb.Fatal(err)
-		}
-		return s
+		return newRedisStore(tb, redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{addr}}))
 	}},
 	{name: "valkeystore", open: func(tb testing.TB, addr string) limiter.Store {
 		return newValkeyStore(tb, valkey.ClientOption{InitAddress: []string{addr}})

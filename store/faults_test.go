@@ -18,8 +18,6 @@ import (
 	"github.com/fleetlimit/fleetlimit/limiter"
 )
 
-const neverPipelining = "valkeystore, never pipelining"
-
 // variant is an adapter whose client has options that decide what it does about a
 // failure.
 type variant struct {
@@ -33,30 +31,36 @@ type variant struct {
 	panics bool
 }
 
-var variants = slices.Concat(
-	redisVariant("default client", redis.Options{}),
-	redisVariant("ten retries", redis.Options{MaxRetries: 10, ContextTimeoutEnabled: true}),
-	redisVariant("short timeouts", redis.Options{ReadTimeout: 100 * time.Millisecond}),
-	valkeyVariant("default client", false, valkey.ClientOption{}),
-	valkeyVariant("always pipelining", true, valkey.ClientOption{AlwaysPipelining: true}),
-	valkeyVariant("never pipelining", false, valkey.ClientOption{DisableAutoPipelining: true}),
-	valkeyVariant("RESP2", false, valkey.ClientOption{AlwaysRESP2: true, DisableCache: true}),
-)
+var variants = []variant{
+	redisVariant("default client", func(addr string) redis.UniversalClient {
+		return redis.NewClient(&redis.Options{Addr: addr})
+	}),
+	redisVariant("ten retries", func(addr string) redis.UniversalClient {
+		return redis.NewClient(&redis.Options{Addr: addr, MaxRetries: 10, ContextTimeoutEnabled: true})
+	}),
+	redisVariant("short timeouts", func(addr string) redis.UniversalClient {
+		return redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: 100 * time.Millisecond})
+	}),
+	redisVariant("ring", func(addr string) redis.UniversalClient {
+		return redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"shard": addr}})
+	}),
+	valkeyVariant("default client", valkey.ClientOption{}),
+	valkeyVariant("always pipelining", valkey.ClientOption{AlwaysPipelining: true}),
+	valkeyVariant("never pipelining", valkey.ClientOption{DisableAutoPipelining: true}),
+	valkeyVariant("RESP2", valkey.ClientOption{AlwaysRESP2: true, DisableCache: true}),
+}
 
-func redisVariant(name string, opt redis.Options) []variant {
-	open := func(tb testing.TB, addr string) limiter.Store {
-		opt := opt
-		opt.Addr = addr
-		return newRedisStore(tb, &opt)
-	}
-	return []variant{{
+func redisVariant(name string, connect func(addr string) redis.UniversalClient) variant {
+	open := func(tb testing.TB, addr string) limiter.Store { return newRedisStore(tb, connect(addr)) }
+	return variant{
 		adapter: adapter{name: "redisstore, " + name, open: open},
 		server:  servers[0],
 		tells:   true,
-	}}
+		panics:  name == "ring",
+	}
 }
 
-func valkeyVariant(name string, background bool, opt valkey.ClientOption) []variant {
+func valkeyVariant(name string, opt valkey.ClientOption) variant {
 	// A ping in the wrong moment would have a connection read in the background.
 	opt.Dialer.KeepAlive = time.Hour
 	open := func(tb testing.TB, addr string) limiter.Store {
@@ -64,12 +68,12 @@ func valkeyVariant(name string, background bool, opt valkey.ClientOption) []vari
 		opt.InitAddress = []string{addr}
 		return newValkeyStore(tb, opt)
 	}
-	return []variant{{
+	return variant{
 		adapter: adapter{name: "valkeystore, " + name, open: open},
 		server:  servers[1],
-		tells:   background,
-		panics:  background,
-	}}
+		tells:   opt.AlwaysPipelining,
+		panics:  opt.AlwaysPipelining,
+	}
 }
 
 // numAdds is how many adds the batches of these tests have.
@@ -108,7 +112,7 @@ func read(tb testing.TB, addr string, b *limiter.Batch) []int64 {
 	for i := range b.Adds {
 		gets.Gets = append(gets.Gets, limiter.Get{Counter: b.Adds[i].Counter})
 	}
-	exchange(tb, newRedisStore(tb, &redis.Options{Addr: addr}), &gets)
+	exchange(tb, newRedisStore(tb, redis.NewClient(&redis.Options{Addr: addr})), &gets)
 	totals := make([]int64, len(gets.Gets))
 	for i := range gets.Gets {
 		totals[i] = gets.Gets[i].Total
@@ -418,13 +422,13 @@ func TestS6_AWrongAddressIsADialError(t *testing.T) {
 	t.Run("redisstore", func(t *testing.T) {
 		t.Parallel()
 		b := addBatch(t)
-		err := newRedisStore(t, &redis.Options{Addr: nobody}).Exchange(context.Background(), b)
+		err := newRedisStore(t, redis.NewClient(&redis.Options{Addr: nobody})).Exchange(context.Background(), b)
 		wantDialError(t, b, err)
 	})
 	t.Run("redisstore, address with credentials", func(t *testing.T) {
 		t.Parallel()
 		b := addBatch(t)
-		err := newRedisStore(t, &redis.Options{Addr: "redis://user:hunter2@localhost"}).Exchange(context.Background(), b)
+		err := newRedisStore(t, redis.NewClient(&redis.Options{Addr: "redis://user:hunter2@localhost"})).Exchange(context.Background(), b)
 		if err == nil || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("error = %v, want one without the password", err)
 		}
@@ -479,7 +483,7 @@ func TestAnOutageLosesNoMoreThanWhatWasUnderWay(t *testing.T) {
 func TestS9_DeadlinesHoldWithAClientThatIgnoresThem(t *testing.T) {
 	t.Parallel()
 	proxy := startProxy(t, servers[0].addr(t))
-	s := newRedisStore(t, &redis.Options{Addr: proxy.Addr(), ReadTimeout: time.Hour, MaxRetries: -1})
+	s := newRedisStore(t, redis.NewClient(&redis.Options{Addr: proxy.Addr(), ReadTimeout: time.Hour, MaxRetries: -1}))
 	warm(t, s)
 	proxy.SetRule(respproxy.Always(respproxy.Freeze))
 	b := addBatch(t)

@@ -48,16 +48,15 @@ type adapter struct {
 
 var adapters = []adapter{
 	{name: "redisstore", open: func(tb testing.TB, addr string) limiter.Store {
-		return newRedisStore(tb, &redis.Options{Addr: addr, ContextTimeoutEnabled: true})
+		return newRedisStore(tb, redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true}))
 	}},
 	{name: "valkeystore", open: func(tb testing.TB, addr string) limiter.Store {
 		return newValkeyStore(tb, valkey.ClientOption{InitAddress: []string{addr}})
 	}},
 }
 
-func newRedisStore(tb testing.TB, opt *redis.Options) limiter.Store {
+func newRedisStore(tb testing.TB, client redis.UniversalClient) limiter.Store {
 	tb.Helper()
-	client := redis.NewClient(opt)
 	tb.Cleanup(func() { _ = client.Close() })
 	s, err := redisstore.New(client, redisstore.Config{})
 	if err != nil {

@@ -24,7 +24,10 @@
 //     last reply.
 //   - A deadline ends an exchange also if the client ignores it. Setting
 //     ContextTimeoutEnabled is better all the same: otherwise the connection stays
-//     occupied until its ReadTimeout.
+//     occupied until its ReadTimeout, and replies that came in time count as lost.
+//   - The client panics over a reply of absurd length. The store makes an error of
+//     that, but cannot for a cluster or a ring, whose replies the client reads on
+//     goroutines of its own.
 package redisstore
 
 import (
@@ -59,8 +62,9 @@ type Store struct {
 //
 // A client with which the store could not keep its contract is refused, with an
 // error that names all that has to be set and wraps [limiter.ErrInvalidConfig]:
-// one that waits for replies without any limit, and a cluster client that reads
-// from replicas, which do not have the latest counts.
+// one that waits for replies without any limit, a cluster client that reads from
+// replicas, which do not have the latest counts, and an AutoPipeliner, which sends
+// pipelines over connections that it shares.
 func New(client redis.UniversalClient, cfg Config) (*Store, error) {
 	server, problems := inspect(client)
 	if len(problems) > 0 {
@@ -93,6 +97,8 @@ func inspect(client redis.UniversalClient) (server string, problems []string) {
 	case *redis.Ring:
 		o := c.Options()
 		return "ring", timeoutProblems(ringTimeout(o.ReadTimeout), ringTimeout(o.WriteTimeout), o.ContextTimeoutEnabled)
+	case *redis.AutoPipeliner:
+		return "", []string{"the client is an AutoPipeliner, want the client that it was made from"}
 	default:
 		return "redis", nil
 	}

@@ -46,6 +46,7 @@ func TestNewRefusesClientsThatCannotKeepTheContract(t *testing.T) {
 		{"ring, no timeouts", redis.NewRing(&redis.RingOptions{ReadTimeout: never}), []string{waits}},
 		{"ring, no deadlines at all", redis.NewRing(&redis.RingOptions{WriteTimeout: noTimer, ContextTimeoutEnabled: true}), []string{waits}},
 		{"ring, only context timeouts", redis.NewRing(&redis.RingOptions{ReadTimeout: never, WriteTimeout: never, ContextTimeoutEnabled: true}), nil},
+		{"autopipeline", autoPipeliner(t), []string{"the client is an AutoPipeliner"}},
 		{"of a type of its own", struct{ redis.UniversalClient }{redis.NewClient(&redis.Options{})}, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -70,6 +71,14 @@ func TestNewRefusesClientsThatCannotKeepTheContract(t *testing.T) {
 			}
 		})
 	}
+}
+
+func autoPipeliner(t *testing.T) redis.UniversalClient {
+	client, err := redis.NewClient(&redis.Options{}).AutoPipeline()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
 }
 
 func TestReportsNameTheServer(t *testing.T) {
