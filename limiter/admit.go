@@ -95,7 +95,7 @@ func (l *Limiter) takeNear(e *Entry, n *near, in *instant, count int64, r *rule)
 		sum := e.ownSum(l.grid)
 		level := p.levelAt(in.now, sum)
 		switch {
-		case count > 1 && !p.alone && level+p.blur+float64(count) > float64(r.cap):
+		case count > 1 && !p.alone && !p.fits(level, count, r):
 			// What is thinned is small change. A large request must fit as a whole, and
 			// while it waits for that, it is no part of the demand that is thinned.
 			n.unfit.Add(min(count, r.limit))
@@ -111,10 +111,11 @@ func (l *Limiter) takeNear(e *Entry, n *near, in *instant, count int64, r *rule)
 			return true, ReasonUnderLimit, hurry
 		case level+float64(count) > float64(r.cap):
 			return false, ReasonOverLimit, hurry || !p.alone
-		case !p.affords(float64(sum-p.reported), float64(count), float64(r.cap)-level):
+		case !p.affords(float64(sum-p.reported), float64(count)):
 			return false, ReasonShed, true
 		case own.CompareAndSwap(x, x+count):
-			return true, ReasonUnderLimit, hurry
+			// What is large, others should hear of soon.
+			return true, ReasonUnderLimit, hurry || count > 1 && !p.alone && float64(count) > headroomPart*(float64(r.cap)-level)
 		}
 	}
 }
@@ -128,15 +129,26 @@ func (p *pace) within(since, elapsed, count float64) bool {
 }
 
 // affords reports whether count more own events may pass before the next reply,
-// with unknown ones passed since the last and headroom left for all. With nothing
-// unknown, the headroom alone decides, so that a request larger than this node's
-// share is not refused for ever. Otherwise such a request must leave room for
-// another one like it, which may pass elsewhere at the same time.
-func (p *pace) affords(unknown, count, headroom float64) bool {
+// with unknown ones passed since the last. With nothing unknown it is the headroom
+// alone that decides, so that a request larger than this node's share is not
+// refused for ever; otherwise one such request may overdraw the share.
+func (p *pace) affords(unknown, count float64) bool {
 	if unknown == 0 || unknown+count <= p.allowance {
 		return true
 	}
-	return count > 1 && unknown+1 <= p.allowance && 2*count <= headroom
+	return count > 1 && unknown+1 <= p.allowance
+}
+
+// fits reports whether a request of several events passes at level, with what may
+// already have left the window counted in full. Up to a quarter of the limit, it
+// must leave room for another one like it, which other nodes may let pass before
+// they hear of this one.
+func (p *pace) fits(level float64, count int64, r *rule) bool {
+	room := float64(r.cap) - level - p.blur
+	if count <= r.cap/4 {
+		return 2*count <= int64(max(0, room))
+	}
+	return float64(count) <= room
 }
 
 // levelAt is the level at a time, given the sum of own counters.
