@@ -6,6 +6,8 @@ import (
 	"github.com/fleetlimit/fleetlimit/conformance"
 	"github.com/fleetlimit/fleetlimit/internal/respproxy"
 	"github.com/fleetlimit/fleetlimit/limiter"
+	"github.com/fleetlimit/fleetlimit/store"
+	memorystore "github.com/fleetlimit/fleetlimit/store/memory"
 )
 
 // TestConformance runs the whole suite for each adapter on each server.
@@ -52,6 +54,22 @@ func outage(tb testing.TB, p *respproxy.Proxy, o conformance.Outage) (heal func(
 		p.SetRule(nil)
 		p.CutAll()
 	}
+}
+
+// TestPartitionConformance runs what needs no outage for a partitioned store.
+func TestPartitionConformance(t *testing.T) {
+	t.Parallel()
+	conformance.TestStore(t, func(tb testing.TB) limiter.Store {
+		p, err := store.Partition(
+			limiter.Part{Name: "a", Store: memorystore.New()},
+			limiter.Part{Name: "b", Store: memorystore.New()},
+			limiter.Part{Name: "c", Store: memorystore.New()},
+		)
+		if err != nil {
+			tb.Fatal(err)
+		}
+		return p
+	})
 }
 
 func FuzzRedisExchange(f *testing.F)  { fuzzExchange(f, adapters[0], servers[0]) }

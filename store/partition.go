@@ -18,6 +18,8 @@ type Partitions struct {
 	seeds []uint64 // by part: the hash of its name
 }
 
+var _ limiter.Partitioned = (*Partitions)(nil)
+
 // Partition returns a store that keeps each key in one of the given parts, chosen
 // by rendezvous hashing on their names: a key belongs to the part with which it
 // scores highest. So the order of the parts does not matter, where a store is

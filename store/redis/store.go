@@ -58,6 +58,11 @@ type Store struct {
 	pipeline *store.Pipeline
 }
 
+var (
+	_ limiter.Store      = (*Store)(nil)
+	_ limiter.TimeTeller = (*Store)(nil)
+)
+
 // New returns a store on client, which must outlive it. It sends nothing.
 //
 // A client with which the store could not keep its contract is refused, with an

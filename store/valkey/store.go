@@ -66,6 +66,11 @@ type Store struct {
 	pipeline *store.Pipeline
 }
 
+var (
+	_ limiter.Store      = (*Store)(nil)
+	_ limiter.TimeTeller = (*Store)(nil)
+)
+
 // New returns a store on client, which must outlive it. It sends nothing. A client
 // that is nil is refused with an error that wraps [limiter.ErrInvalidConfig].
 func New(client valkey.Client, cfg Config) (*Store, error) {
