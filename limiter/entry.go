@@ -37,9 +37,9 @@ const (
 // beside it sees every event exactly once. Slots are used again for later epochs
 // without resetting own: base is set so that the count is 0.
 //
-// The fields are laid out by who writes them: a decision on a key in use reads
-// three cache lines and writes one, and its writes do not disturb what decisions
-// on other cores only read.
+// The fields are laid out by cache lines: a decision on a key in use reads the
+// first and writes the second, and its writes do not disturb what decisions on
+// other cores only read.
 type Entry struct {
 	// Read by decisions, written rarely.
 	link      cache.Link
@@ -52,7 +52,7 @@ type Entry struct {
 	views  [2]view
 	own    [2]atomic.Int64
 	state  atomic.Uint32
-	denied atomic.Int64
+	near   atomic.Pointer[near] // while near its limit and used by several nodes
 
 	// Guarded by mu, used by the loop. A decision takes mu at most once per epoch,
 	// to turn the slots over.

@@ -108,13 +108,16 @@ func (l *Limiter) AllowN(key string, n int64) bool {
 	if n <= 0 {
 		return l.Check(key, n).Allowed
 	}
-	in := l.time.instant()
 	e, ok := l.cache.Get(key)
+	if ok && l.quick(e, n) {
+		return true
+	}
 	if !ok {
 		if e = l.add(key); e == nil {
 			return true
 		}
 	}
+	in := l.time.instant()
 	allowed, _ := l.decide(e, &in, n)
 	return allowed
 }
@@ -130,14 +133,17 @@ func (l *Limiter) Check(key string, n int64) Decision {
 		d.Allowed, d.Reason, d.RetryAfter = false, ReasonInvalid, Never
 		return d
 	}
-	in := l.time.instant()
 	e, ok := l.cache.Get(key)
 	if !ok {
 		if e = l.add(key); e == nil {
 			return unlimited()
 		}
 	}
-	allowed, reason := l.decide(e, &in, n)
+	in := l.time.instant()
+	allowed, reason := true, ReasonUnderLimit
+	if !l.quick(e, n) {
+		allowed, reason = l.decide(e, &in, n)
+	}
 	return l.describe(e, &in, n, allowed, reason)
 }
 
