@@ -49,10 +49,10 @@ type Entry struct {
 	attention atomic.Int64 // the level at which to ask for an early tick
 
 	// Read and written by decisions.
-	views  [2]view
-	own    [2]atomic.Int64
-	state  atomic.Uint32
-	near   atomic.Pointer[near] // while near its limit and used by several nodes
+	views [2]view
+	own   [2]atomic.Int64
+	state atomic.Uint32
+	near  atomic.Pointer[near] // while near its limit
 
 	// Guarded by mu, used by the loop. A decision takes mu at most once per epoch,
 	// to turn the slots over.
@@ -72,8 +72,8 @@ type Entry struct {
 	tracked   bool       // among the partition's tracked entries
 	more      []moreSlot // for more than one epoch per window
 	leak      atomic.Pointer[leakMark]
-	near      atomic.Pointer[near] // while near its limit
-	next      *Entry               // while stacked
+	denied    atomic.Int64 // since the last review
+	next      *Entry       // while stacked
 }
 
 // slot is what an entry keeps for one epoch: what decisions read, what the loop
