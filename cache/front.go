@@ -1,7 +1,6 @@
 package cache
 
 import (
-	"hash/maphash"
 	"math/bits"
 	"sync/atomic"
 )
@@ -24,7 +23,7 @@ const (
 // of the key, and any of its values may be missing or stale.
 type front[V any] struct {
 	sets []set[V]
-	seed maphash.Seed
+	hasher
 }
 
 // set holds the values of keys that share some bits of their hashes. It is a
@@ -40,12 +39,10 @@ type set[V any] struct {
 // newFront returns a table for a cache of at most n entries.
 func newFront[V any](n int) front[V] {
 	return front[V]{
-		sets: make([]set[V], min(n/perSet+1, maxSets)),
-		seed: maphash.MakeSeed(),
+		sets:   make([]set[V], min(n/perSet+1, maxSets)),
+		hasher: newHasher(),
 	}
 }
-
-func (f *front[V]) hash(key string) uint64 { return maphash.String(f.seed, key) }
 
 // set returns the set of a hash. It goes by the upper bits, tags by the lowest.
 func (f *front[V]) set(hash uint64) *set[V] {
