@@ -20,8 +20,8 @@ prints what passes.
   -nodes N     number of nodes (default 4)
   -limit N     at most N requests of a key may pass in any window (default 1000)
   -window D    length of the sliding window (default 5s)
-  -epochs N    epochs that make up a window: the more, the better the nodes
-               follow bursts, and the more they read (default 4)
+  -epochs N    epochs that make up a window: more of them help where keys move
+               between nodes, and cost more commands (default 1)
   -rate N      requests per second of each key, over all nodes (default 400)
   -store URL   where the nodes share their counts (default memory://):
                  memory://            in this process
@@ -49,7 +49,7 @@ type options struct {
 // parseArgs returns the options, [flag.ErrHelp], or an error that names all that
 // is wrong with them.
 func parseArgs(args []string) (options, error) {
-	o := options{seconds: 10, nodes: 4, limit: 1000, window: 5 * time.Second, epochs: 4, rate: 400}
+	o := options{seconds: 10, nodes: 4, limit: 1000, window: 5 * time.Second, epochs: 1, rate: 400}
 	var problems []string
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 
