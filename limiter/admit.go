@@ -95,7 +95,7 @@ func (l *Limiter) takeNear(e *Entry, n *near, in *instant, count int64, r *rule)
 		sum := e.ownSum(l.grid)
 		level := p.levelAt(in.now, sum)
 		switch {
-		case count > 1 && !p.alone && !p.fits(level, count, r):
+		case count > 1 && !p.alone && level+p.needs(count, r) > float64(r.cap):
 			// What is thinned is small change. A large request must fit as a whole, and
 			// while it waits for that, it is no part of the demand that is thinned.
 			n.unfit.Add(min(count, r.limit))
@@ -139,16 +139,19 @@ func (p *pace) affords(unknown, count float64) bool {
 	return count > 1 && unknown+1 <= p.allowance
 }
 
-// fits reports whether a request of several events passes at level, with what may
-// already have left the window counted in full. Up to a quarter of the limit, it
-// must leave room for another one like it, which other nodes may let pass before
-// they hear of this one.
-func (p *pace) fits(level float64, count int64, r *rule) bool {
-	room := float64(r.cap) - level - p.blur
-	if count <= r.cap/4 {
-		return 2*count <= int64(max(0, room))
+// needs returns how much room a request must find to pass. One of several events
+// must find it with what may already have left the window counted in full; and, up
+// to a quarter of the limit, leave room for another one like it, which other nodes
+// may let pass before they hear of this one.
+func (p *pace) needs(count int64, r *rule) float64 {
+	switch {
+	case count == 1:
+		return 1
+	case count <= r.cap/4:
+		return float64(2*count) + p.blur
+	default:
+		return float64(count) + p.blur
 	}
-	return float64(count) <= room
 }
 
 // levelAt is the level at a time, given the sum of own counters.
@@ -180,19 +183,25 @@ func (l *Limiter) paceOf(e *Entry, n *near, in *instant) (p *pace, hurry bool) {
 	return n.pace.Load(), l.stale(e, n, in.now)
 }
 
-// nearRetryAfter returns the wait after which count events would fit under limit if
-// nobody else came: until enough of the history has left the window.
-func (l *Limiter) nearRetryAfter(e *Entry, n *near, in *instant, count, limit int64) time.Duration {
+// nearRetryAfter returns the wait after which count events would pass under r if
+// nobody else came: until enough of the history has left the window. For a key that
+// other nodes use as well, it is at least a tick.
+func (l *Limiter) nearRetryAfter(e *Entry, n *near, in *instant, count int64, r *rule) time.Duration {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.near.Load() != n {
 		return l.cfg.TickEvery // all has changed meanwhile
 	}
+	p := n.pace.Load()
+	need, least := float64(count), time.Duration(1)
+	if !p.alone {
+		need, least = p.needs(count, r), l.cfg.TickEvery
+	}
 	n.history.add(sample{in.now, e.cumulative(l.grid, n)}, l.resolution)
-	must := e.cumulative(l.grid, n) + float64(count-limit) // have left by then
+	must := e.cumulative(l.grid, n) + need - float64(r.cap) // have left by then
 	x := n.history.reaches(must)
 	for step := int64(1); n.history.at(x) < must && step < 1<<20; step *= 2 {
 		x += step // rounding
 	}
-	return time.Duration(max(1, x+int64(l.cfg.Window)-in.now)) + l.time.lag
+	return max(least, time.Duration(x+int64(l.cfg.Window)-in.now)) + l.time.lag
 }

@@ -54,7 +54,7 @@ func (l *Limiter) ruleFor(e *Entry, in *instant) rule {
 
 // limitFor returns e's limit, taken afresh if the overrides have changed.
 func (l *Limiter) limitFor(e *Entry) int64 {
-	if set := l.overrides.Load(); e.overrides.Load() != set {
+	if set := l.overrides.Load(); e.overrides.Load() != set.number {
 		limit := set.limitOf(e.key(), l.cfg.Limit)
 		e.limit.Store(limit)
 		attention := int64(0) // have the loop look at it soon
@@ -62,7 +62,7 @@ func (l *Limiter) limitFor(e *Entry) int64 {
 			attention = coldAttention(limit)
 		}
 		e.attention.Store(attention)
-		e.overrides.Store(set)
+		e.overrides.Store(set.number)
 		return limit
 	}
 	return e.limit.Load()
@@ -157,7 +157,7 @@ func (l *Limiter) quick(e *Entry, n int64) bool {
 	if part.mode.Load() != normal {
 		return false
 	}
-	if e.overrides.Load() != l.overrides.Load() {
+	if e.overrides.Load() != l.overrides.Load().number {
 		return false
 	}
 	in := l.time.current.Load()
@@ -224,10 +224,8 @@ func (l *Limiter) take(e *Entry, in *instant, n int64, r *rule) (taken bool, lev
 // the current epoch's count as base and own, which other decisions may raise at
 // any moment. The entry's slots are those of in's window.
 func (l *Limiter) standing(e *Entry, in *instant) (fixed, base int64, own *atomic.Int64) {
-	if l.cfg.Decay == DecayLeak {
-		if m := e.leak.Load(); m != nil {
-			return l.leaking(e, in, m)
-		}
+	if m := l.leakOf(e); m != nil {
+		return l.leaking(e, in, m)
 	}
 	leaving := e.slot(l.grid.before(in, l.grid.epochs))
 	fixed = l.grid.leaving(in, leaving.base.Load()+leaving.own.Load())
@@ -291,12 +289,10 @@ func (l *Limiter) describe(e *Entry, in *instant, n int64, allowed bool, reason 
 		d.Remaining = int64(max(0, float64(r.cap)-level))
 		if reason == ReasonShed {
 			d.RetryAfter = l.cfg.TickEvery
-			if reason == ReasonOverLimit {
-				d.RetryAfter = max(d.RetryAfter, l.retryAfter(e, in, counts, n, r.cap))
-			}
 			return d
-		} else if !allowed && n <= r.cap {
-			d.RetryAfter = l.nearRetryAfter(e, near, in, n, r.cap)
+		}
+		if !allowed && n <= r.cap {
+			d.RetryAfter = l.nearRetryAfter(e, near, in, n, &r)
 			return d
 		}
 	}

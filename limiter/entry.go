@@ -37,25 +37,29 @@ const (
 // beside it sees every event exactly once. Slots are used again for later epochs
 // without resetting own: base is set so that the count is 0.
 //
-// The fields are laid out by cache lines: a decision on a key in use reads the
-// first and writes the second, and its writes do not disturb what decisions on
-// other cores only read.
+// An entry is two cache lines: a decision on a key in use reads the first and
+// writes the second, and its writes do not disturb what decisions on other cores
+// only read. What decisions do not need is kept apart, so that the entries of many
+// keys are close together.
 type Entry struct {
 	// Read by decisions, written rarely.
 	link      cache.Link
 	part      *partition
-	overrides atomic.Pointer[overrides] // the set that limit was taken from
-	limit     atomic.Int64
+	*books                 // never nil
+	limit     atomic.Int64 // as of the set that overrides tells
 	attention atomic.Int64 // the level at which to ask for an early tick
 
 	// Read and written by decisions.
-	views [2]view
-	own   [2]atomic.Int64
-	state atomic.Uint32
-	near  atomic.Pointer[near] // while near its limit
+	views     [2]view
+	own       [2]atomic.Int64
+	state     atomic.Uint32
+	overrides atomic.Uint32        // number of the set that limit was taken from
+	near      atomic.Pointer[near] // while near its limit
+}
 
-	// Guarded by mu, used by the loop. A decision takes mu at most once per epoch,
-	// to turn the slots over.
+// books is the loop's part of an entry. It is guarded by mu, which a decision takes
+// at most once per epoch, to turn the slots over.
+type books struct {
 	mu        sync.Mutex
 	ledgers   [2]ledger
 	exchanged int64 // time of the last successful exchange, 0 before
@@ -65,15 +69,22 @@ type Entry struct {
 	accounted int64 // the sum of the slots' own that Totals.Accepted holds
 	refused   int64 // denied events since the last exchange
 	demand    demand
-	retired   int64      // events of epochs that the slots no longer hold
-	contact   sample     // the beginning of what is known: first own event, others' count then
-	jitter    float32    // shortens the next interval: 0.8 to 1
-	tier      int8       // as of the last exchange, -1 before
-	tracked   bool       // among the partition's tracked entries
-	more      []moreSlot // for more than one epoch per window
-	leak      atomic.Pointer[leakMark]
-	denied    atomic.Int64 // since the last review
-	next      *Entry       // while stacked
+	retired   int64   // events of epochs that the slots no longer hold
+	contact   sample  // the beginning of what is known: first own event, others' count then
+	jitter    float32 // shortens the next interval: 0.8 to 1
+	tier      int8    // as of the last exchange, -1 before
+	tracked   bool    // among the partition's tracked entries
+	extra     *extra  // nil if the limiter is simple
+
+	// Written by decisions.
+	denied atomic.Int64 // since the last review
+	next   *Entry       // while stacked
+}
+
+// extra is for more than one epoch per window, and for [DecayLeak].
+type extra struct {
+	slots []moreSlot
+	leak  atomic.Pointer[leakMark]
 }
 
 // slot is what an entry keeps for one epoch: what decisions read, what the loop
@@ -143,7 +154,7 @@ func (e *Entry) slot(i int) slot {
 	if i < len(e.views) {
 		return slot{&e.views[i], &e.ledgers[i], &e.own[i]}
 	}
-	m := &e.more[i-len(e.views)]
+	m := &e.extra.slots[i-len(e.views)]
 	return slot{&m.view, &m.ledger, &m.own}
 }
 
@@ -152,9 +163,9 @@ func (e *Entry) key() string { return e.link.Key() }
 
 // newEntry returns an entry for key that knows nothing.
 func (l *Limiter) newEntry(key string) *Entry {
-	e := &Entry{link: cache.NewLink(key), part: l.partitionOf(key), tier: -1}
-	if extra := l.grid.slots() - len(e.views); extra > 0 {
-		e.more = make([]moreSlot, extra)
+	e := &Entry{link: cache.NewLink(key), part: l.partitionOf(key), books: &books{tier: -1}}
+	if !l.simple {
+		e.extra = &extra{slots: make([]moreSlot, l.grid.slots()-len(e.views))}
 	}
 	in := l.time.instant()
 	e.renewed, e.touched = in.now, in.now
@@ -212,8 +223,10 @@ func (e *Entry) turn(in instant, l *Limiter) {
 		e.attention.Store(coldAttention(e.limit.Load()))
 	}
 	if aheadUnsent > 0 || aheadSent > 0 {
-		e.leak.Store(nil) // it began at a time that lies ahead
-		l.leaveLimit(e)   // its history is of times to come
+		l.leaveLimit(e) // its history is of times to come
+		if e.extra != nil {
+			e.extra.leak.Store(nil) // it began at a time that lies ahead
+		}
 		s := e.slot(in.slot)
 		count := s.base.Load() + s.own.Load()
 		total := addSaturating(addSaturating(whole(count), aheadSent), aheadUnsent)

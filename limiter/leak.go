@@ -35,7 +35,15 @@ func (e *Entry) mark(g grid, in *instant) {
 		m.sent[i] = leakSent{s.epoch.Load(), s.sent}
 	}
 	m.level = float64(g.level(in, counts))
-	e.leak.Store(m)
+	e.extra.leak.Store(m)
+}
+
+// leakOf returns what e's decay starts from, or nil if levels fall in another way.
+func (l *Limiter) leakOf(e *Entry) *leakMark {
+	if l.cfg.Decay != DecayLeak {
+		return nil
+	}
+	return e.extra.leak.Load()
 }
 
 // leaking is standing for DecayLeak.
@@ -74,7 +82,7 @@ func (l *Limiter) leakRate(e *Entry) float64 {
 // retryAfter returns the wait after which n ≤ limit events would fit under limit.
 func (l *Limiter) retryAfter(e *Entry, in *instant, counts []int64, n, limit int64) time.Duration {
 	var wait time.Duration
-	if m := e.leak.Load(); l.cfg.Decay == DecayLeak && m != nil {
+	if m := l.leakOf(e); m != nil {
 		wait = l.leakRetryAfter(e, in, m, n, limit)
 	} else {
 		wait = l.grid.retryAfter(in, counts, n, limit)

@@ -32,6 +32,7 @@ type Limiter struct {
 	maxHistories int64
 
 	overrides atomic.Pointer[overrides]
+	sets      atomic.Uint32 // how many there have been
 	orphans   orphans
 
 	closed    atomic.Bool
@@ -43,8 +44,11 @@ type Limiter struct {
 	closeDone chan struct{} // a channel, so that waiting for it does not hold up a synctest bubble
 }
 
-// overrides is one immutable set of per-key limits.
-type overrides struct{ limits map[string]int64 }
+// overrides is one immutable set of per-key limits. Sets have numbers from 1.
+type overrides struct {
+	limits map[string]int64
+	number uint32
+}
 
 // New returns a limiter that shares its counts through store. It does no I/O. An
 // error wraps [ErrInvalidConfig] and names every problem. Unless cfg.Clock is
@@ -70,7 +74,7 @@ func New(store Store, cfg Config) (*Limiter, error) {
 		maxHistories: max(minHistories, int64(cfg.CacheEntries)/historiesPart),
 		closeDone:    make(chan struct{}),
 	}
-	l.overrides.Store(&overrides{maps.Clone(cfg.Overrides)})
+	l.override(cfg.Overrides)
 	cacheCfg := CacheConfig{MaxEntries: cfg.CacheEntries, TTL: cfg.CacheTTL, IdleTimeout: cfg.CacheIdle, OnEvict: l.evict}
 	if cfg.Clock != nil {
 		cacheCfg.Now = l.time.time
@@ -270,8 +274,12 @@ func (l *Limiter) SetOverrides(limits map[string]int64) error {
 	if p := overrideProblems(limits); p != "" {
 		return configError([]string{p})
 	}
-	l.overrides.Store(&overrides{maps.Clone(limits)})
+	l.override(limits)
 	return nil
+}
+
+func (l *Limiter) override(limits map[string]int64) {
+	l.overrides.Store(&overrides{maps.Clone(limits), l.sets.Add(1)})
 }
 
 // NextTick returns when the next tick is due. For callers that drive the limiter
