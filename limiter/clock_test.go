@@ -233,7 +233,7 @@ func TestClock_SkewIsReportedAndCorrected(t *testing.T) {
 					if batches := s.take(); batches[len(batches)-1].Now.Sub(want).Abs() > 30*time.Second {
 						t.Errorf("the last batch is of %v, the last tick of %v", batches[len(batches)-1].Now, want)
 					}
-					off := want.Sub(time.Now()).Round(10 * time.Second)
+					off := time.Until(want).Round(10 * time.Second)
 					if correct && off != ahead.Round(10*time.Second) || !correct && off != 0 {
 						t.Errorf("the limiter's time is off by %v", off)
 					}

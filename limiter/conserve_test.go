@@ -22,7 +22,7 @@ import (
 // in the epoch that it was counted in.
 func TestL3_EveryEventReachesItsEpoch(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(30) {
+	for seed := range uint64(often(30)) {
 		r := rand.New(rand.NewPCG(seed, 3))
 		c, store := newClock(), newStore()
 		cfg := limiter.Config{Limit: 50, Epochs: 1 + int(seed%4), Clock: c}
@@ -52,7 +52,7 @@ func TestL3_EveryEventReachesItsEpoch(t *testing.T) {
 // event.
 func TestL3_NothingIsLostUncounted(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(60) {
+	for seed := range uint64(often(50)) {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 4))
 			c, store := newClock(), newStore()
@@ -149,7 +149,7 @@ func TestL3_AnExchangeThatOutlastsItsEpochs(t *testing.T) {
 // is closed.
 func TestL3_DecisionsBesideExchangesAndShutdown(t *testing.T) {
 	t.Parallel()
-	for range 40 {
+	for range 20 {
 		store := newStore()
 		l := mustNew(t, store, limiter.Config{Limit: 1 << 40, Clock: newClock(), CacheEntries: 8})
 		var accepted atomic.Int64

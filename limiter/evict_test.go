@@ -85,7 +85,7 @@ func TestC2_TheBacklogIsBoundedWhileTheStoreIsAway(t *testing.T) {
 		store.SetRule(refused)
 		l := mustNew(t, store, limiter.Config{Limit: 10, Clock: c, CacheEntries: 100, Outage: policy, OutageAfter: 2 * time.Second, Observer: w})
 		var accepted int64
-		for i := range 10_000 {
+		for i := range 5_000 {
 			if l.Allow(strconv.Itoa(i)) {
 				accepted++
 			}
@@ -122,12 +122,12 @@ func scan(l *limiter.Limiter, next *int, n int) {
 func TestC3_AHotKeyStaysLimitedDuringAScan(t *testing.T) {
 	t.Parallel()
 	c := newClock()
-	l := mustNew(t, newStore(), limiter.Config{Limit: 50, Clock: c, CacheEntries: 1000})
+	l := mustNew(t, newStore(), limiter.Config{Limit: 50, Clock: c, CacheEntries: 500})
 	next, passed := 0, int64(0)
 	for tick := range 55 {
 		passed += admit(l, "hot", 20)
 		if tick >= 10 {
-			scan(l, &next, 2000)
+			scan(l, &next, 1000)
 		}
 		c.run(time.Second, l)
 	}

@@ -212,7 +212,7 @@ func runEngine(t testing.TB, s script) {
 
 func TestL2_ALoneNodeDecidesAsTheModelDoes(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(400) {
+	for seed := range uint64(often(200)) {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
 			runEngine(t, randomScript(seed, 1000))
 		})

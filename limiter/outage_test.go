@@ -107,7 +107,7 @@ func TestL5_AnOutageBeginsAfterOutageAfter(t *testing.T) {
 // last saw, and what others used has left the window.
 func TestL5_LocalShare(t *testing.T) {
 	t.Parallel()
-	for _, nodes := range []int{1, 2, 4, 30} {
+	for _, nodes := range []int{1, 2, 4, 10} {
 		c, store := newClock(), newStore()
 		fleet := newFleet(t, nodes, store, limiter.Config{Limit: 20, Clock: c, OutageAfter: 5 * time.Second, CacheIdle: 10 * time.Minute, CacheTTL: 20 * time.Minute})
 		c.run(70*time.Second, fleet...)
