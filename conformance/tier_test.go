@@ -3,10 +3,10 @@ package conformance
 import (
 	"fmt"
 	"math"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/fleetlimit/fleetlimit/limiter"
@@ -39,7 +39,9 @@ func hotFromHalf(s limiter.Signal) int {
 	return 1
 }
 
-// notConcurrent classifies wrongly when it is called while it is being called.
+// notConcurrent classifies wrongly when it is called while it is being called. At
+// one signal it waits, in a bubble's time, until all other callers wait as well or
+// have come in between.
 func notConcurrent() func(limiter.Signal) int {
 	var busy sync.Mutex
 	return func(s limiter.Signal) int {
@@ -47,7 +49,9 @@ func notConcurrent() func(limiter.Signal) int {
 			return -1
 		}
 		defer busy.Unlock()
-		runtime.Gosched()
+		if s.Pressure == 1 {
+			time.Sleep(time.Nanosecond)
+		}
 		return hotFromHalf(s)
 	}
 }
@@ -87,11 +91,13 @@ func TestTierPolicy_ABrokenPolicyFailsTheRulesThatItBreaks(t *testing.T) {
 	for _, tc := range subjects {
 		t.Run(tc.name, func(t *testing.T) {
 			failed := make(map[int]error)
-			for i, c := range tierCases {
-				if err := guard(watchdog, func() error { return c.run(tc.policy) }); err != nil {
-					failed[i] = err
+			synctest.Test(t, func(*testing.T) {
+				for i, c := range tierCases {
+					if err := guard(watchdog, func() error { return c.run(tc.policy) }); err != nil {
+						failed[i] = err
+					}
 				}
-			}
+			})
 			if diff := cmp.Diff(tc.want, ruleIDs(tierCases, failed)); diff != "" {
 				t.Errorf("failed rules (-want +got):\n%s\n%v", diff, failed)
 			}
