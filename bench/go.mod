@@ -8,6 +8,10 @@ require (
 	golang.org/x/sys v0.50.0
 )
 
-require github.com/maypok86/otter/v2 v2.4.0 // indirect
+require (
+	github.com/maypok86/otter/v2 v2.4.0 // indirect
+	github.com/sethvargo/go-limiter v0.7.1 // indirect
+	golang.org/x/time v0.16.0 // indirect
+)
 
 replace github.com/fleetlimit/fleetlimit => ../
