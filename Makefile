@@ -34,11 +34,11 @@ test: ## everything: all tests beside real servers, nested modules, examples
 .PHONY: test-here
 test-here: examples
 	$(call in_nested,$(GO) test -count=1 ./...)
-	$(GO) test -count=1 ./...
+	$(GO) test -count=1 -timeout 30m ./...
 
 .PHONY: race
 race: ## all tests beside real servers, under the race detector
-	scripts/servers.sh $(GO) test -race -count=1 ./...
+	scripts/servers.sh $(GO) test -race -count=1 -timeout 30m ./...
 
 .PHONY: lint
 lint: ## format, vet and staticcheck, in every module

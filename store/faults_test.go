@@ -39,7 +39,7 @@ var variants = []variant{
 		return redis.NewClient(&redis.Options{Addr: addr, MaxRetries: 10, ContextTimeoutEnabled: true})
 	}),
 	redisVariant("short timeouts", func(addr string) redis.UniversalClient {
-		return redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: 100 * time.Millisecond})
+		return redis.NewClient(&redis.Options{Addr: addr, ReadTimeout: 400 * time.Millisecond})
 	}),
 	redisVariant("ring", func(addr string) redis.UniversalClient {
 		return redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"shard": addr}})
