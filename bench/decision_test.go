@@ -10,6 +10,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/fleetlimit/fleetlimit/limiter"
+	memorystore "github.com/fleetlimit/fleetlimit/store/memory"
 )
 
 const (
@@ -140,5 +141,45 @@ func BenchmarkDecision(b *testing.B) {
 				}
 			})
 		}
+	}
+}
+
+// BenchmarkNearLimit is one decision on a hot key that other nodes use as well, and
+// of which more than half its limit is used up: it is judged by a prediction of
+// what the others admit.
+func BenchmarkNearLimit(b *testing.B) {
+	const limit = 1 << 40
+	ctx := context.Background()
+	w := newWorkload("hot")
+	key := w.asks[0]
+	store := memorystore.New()
+	l, err := limiter.New(store, limiter.Config{Name: "bench", Prefix: "bench", Limit: limit, Window: 24 * time.Hour, TickEvery: 100 * time.Millisecond})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer stop(l)
+	l.Allow(key)
+	now := time.Now()
+	others := limiter.Add{Counter: limiter.Counter{Key: key, Epoch: now.UnixNano() / int64(24*time.Hour)}, Delta: limit / 4 * 3}
+	if err := store.Exchange(ctx, &limiter.Batch{
+		Prefix: "bench", Epochs: 1, EpochLength: 24 * time.Hour, Now: now, ChunkTimeout: time.Minute,
+		Adds: []limiter.Add{others},
+	}); err != nil {
+		b.Fatal(err)
+	}
+	if err := l.Flush(ctx); err != nil {
+		b.Fatal(err)
+	}
+	passed, asked := w.compare(b, func(asks []string) (passed int) {
+		for _, key := range asks {
+			if l.Allow(key) {
+				passed++
+			}
+		}
+		return passed
+	})
+	d := l.Check(key, 1)
+	if passed != asked || d.Remaining > limit/4 {
+		b.Errorf("%d of %d asks passed, %d remain of %d, want all to pass and a quarter to remain", passed, asked, d.Remaining, d.Limit)
 	}
 }
