@@ -644,7 +644,7 @@ func TestOnEvictIsToldTheCauseOnce(t *testing.T) {
 }
 
 func TestGetDoesNotAllocate(t *testing.T) {
-	// As many keys as fit, so that some share a slot and the front table misses.
+	// As many keys as fit, so that some find their set full and the front table misses.
 	c := newCache(t, cache.Config[item]{MaxEntries: 1000, IdleTimeout: time.Hour})
 	keys := make([]string, c.Cap())
 	for i := range keys {
