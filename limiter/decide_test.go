@@ -36,21 +36,56 @@ func TestL1_DecisionsOnAKnownKeyDoNotAllocate(t *testing.T) {
 			admit(l, key, 3)
 		}
 		flush(t, l)
-		for name, decide := range map[string]func(key string){
-			"Allow":        func(key string) { l.Allow(key) },
-			"AllowN":       func(key string) { l.AllowN(key, 2) },
-			"Check":        func(key string) { l.Check(key, 1) },
-			"Check of 0":   func(key string) { l.Check(key, 0) },
-			"Check of -1":  func(key string) { l.Check(key, -1) },
-			"Peek":         func(key string) { l.Peek(key) },
-			"a new epoch":  func(key string) { c.advance(time.Minute); l.Allow(key) },
-			"a long pause": func(key string) { c.advance(time.Hour); l.Check(key, 1) },
-		} {
-			for _, key := range []string{"free", "over", "zero"} {
-				if n := testing.AllocsPerRun(100, func() { decide(key) }); n != 0 {
-					t.Errorf("L1: %s on key %s, %d epochs, decay %d: got %v allocations, want 0", name, key, cfg.Epochs, cfg.Decay, n)
-				}
+		check := func(name, key string, decide func()) {
+			if n := testing.AllocsPerRun(100, decide); n != 0 {
+				t.Errorf("L1: %s on key %s, %d epochs, decay %d: got %v allocations, want 0", name, key, cfg.Epochs, cfg.Decay, n)
 			}
+		}
+		for _, key := range []string{"free", "over", "zero"} {
+			check("Allow", key, func() { l.Allow(key) })
+			check("AllowN", key, func() { l.AllowN(key, 2) })
+			check("Check", key, func() { l.Check(key, 1) })
+			check("Check of 0", key, func() { l.Check(key, 0) })
+			check("Check of -1", key, func() { l.Check(key, -1) })
+			check("Peek", key, func() { l.Peek(key) })
+		}
+		check("a new epoch", "free", func() { c.advance(time.Minute); l.Allow("free") })
+		check("a long pause", "free", func() { c.advance(time.Hour); l.Check("free", 1) })
+	}
+}
+
+// Near the limit of a fleet, too: but for the first decision after a tick without
+// the loop, which works out how to judge the key.
+func TestL1_DecisionsNearTheLimitDoNotAllocate(t *testing.T) {
+	for _, used := range []int64{600, 850, 990} {
+		c := newClock()
+		cfg := limiter.Config{Limit: 1000, Clock: c}
+		l := mustNew(t, others(t, cfg, "k", used), cfg)
+		for range 3 {
+			l.Allow("k")
+			flush(t, l)
+			c.advance(time.Second)
+		}
+		l.Peek("k")
+		for name, decide := range map[string]func(){
+			"Allow":                  func() { l.Allow("k") },
+			"Check":                  func() { l.Check("k", 1) },
+			"Check of what is large": func() { l.Check("k", 900) },
+			"Peek":                   func() { l.Peek("k") },
+		} {
+			if n := testing.AllocsPerRun(50, decide); n != 0 {
+				t.Errorf("L1: %s at %d of 1000: got %v allocations, want 0", name, used, n)
+			}
+		}
+		c.advance(2 * time.Second)
+		calls := 0
+		n := testing.AllocsPerRun(1, func() {
+			if calls++; calls == 2 { // the first is not counted
+				l.Allow("k")
+			}
+		})
+		if n > 1 {
+			t.Errorf("L1: the first decision after a tick at %d of 1000: got %v allocations, want 1 at most", used, n)
 		}
 	}
 }
