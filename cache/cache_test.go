@@ -174,7 +174,7 @@ func TestC1_EvictedValueCanComeBack(t *testing.T) {
 	}
 }
 
-// A slot of the front table may be written late, with what is no longer there.
+// The front table may be written late, with what is no longer there.
 func TestC1_GetNeverReturnsAFormerValue(t *testing.T) {
 	t.Parallel()
 	const rounds = 20_000

@@ -1,7 +1,8 @@
 // Package cache is a bounded map from string keys to pointers for values that
-// are read far more often than they come and go. A hit costs one to two times
-// as much as one of a plain map, frequently used keys survive a scan of random
-// ones, and entries leave after an idle timeout or a time to live.
+// are read far more often than they come and go. A hit costs about as much as one
+// of a plain map, and up to half more if there are many keys. Frequently used keys
+// survive a scan of random ones, and entries leave after an idle timeout or a time
+// to live.
 //
 // # Values
 //
