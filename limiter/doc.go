@@ -6,7 +6,8 @@
 //
 // # Three lines
 //
-//	lim, err := limiter.New(redisstore.New(rdb, redisstore.Config{}), limiter.Config{Name: "api", Limit: 1000, Window: time.Minute})
+//	store, err := redisstore.New(rdb, redisstore.Config{})
+//	lim, err := limiter.New(store, limiter.Config{Name: "api", Limit: 1000, Window: time.Minute})
 //	defer lim.Close()
 //	if !lim.Allow("team_42") { /* refuse the request */ }
 //
