@@ -4,7 +4,7 @@
 // share their counts through a [Store]: in one batched exchange per tick a node
 // sends what it has admitted and hears what all have admitted together.
 //
-// # Three lines
+// # Start
 //
 //	store, err := redisstore.New(rdb, redisstore.Config{})
 //	lim, err := limiter.New(store, limiter.Config{Name: "api", Limit: 1000, Window: time.Minute})
