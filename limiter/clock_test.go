@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/fleetlimit/fleetlimit/limiter"
 	memorystore "github.com/fleetlimit/fleetlimit/store/memory"
 )
@@ -137,57 +139,74 @@ func TestClock_SetBackKeepsTheCountsOfOthers(t *testing.T) {
 	}
 }
 
+// hooked is a cache that the loop asks for its size before it looks at keys, and
+// that it tells of a key's use between its look at the key and its plan for it.
+type hooked struct {
+	limiter.LocalCache
+	onLen, onTouch func()
+}
+
+func (h *hooked) Len() int {
+	once(&h.onLen)
+	return h.LocalCache.Len()
+}
+
+func (h *hooked) Touch(key string) {
+	once(&h.onTouch)
+	h.LocalCache.Touch(key)
+}
+
+// once calls *f, if it is not nil, and forgets it.
+func once(f *func()) {
+	if do := *f; do != nil {
+		*f = nil
+		do()
+	}
+}
+
 // A decision may be in a later epoch than the tick that looks at its key.
 func TestClock_AnEpochBeginsDuringATick(t *testing.T) {
 	t.Parallel()
-	c, store := newClock(), newStore()
-	var duringTick func()
-	l := mustNew(t, store, limiter.Config{
-		Limit: 100, Clock: c,
-		NewCache: func(cfg limiter.CacheConfig) limiter.LocalCache {
-			// Touch is called between the tick's look at a key and its plan for it.
-			return &touchHook{limiter.NewDefaultCache(cfg), func() {
-				if duringTick != nil {
-					duringTick()
-				}
-			}}
-		},
-		CacheEntries: 1, // so that each use is told to the cache
-	})
-	admit(l, "k", 3)
-	flush(t, l)
-	c.set(epochStart.Add(time.Minute - time.Millisecond))
-	admit(l, "k", 4)
-	duringTick = func() {
-		c.set(epochStart.Add(time.Minute))
-		admit(l, "k", 5)
-		duringTick = nil
-	}
-	flush(t, l)
-	if duringTick != nil {
-		t.Fatal("the cache was not told of the use")
-	}
-	flush(t, l)
-	first := epochStart.Unix() / 60
-	for counter, want := range map[limiter.Counter]int64{{Key: "k", Epoch: first}: 7, {Key: "k", Epoch: first + 1}: 5} {
-		if got := applied(store)[counter]; got != want {
-			t.Errorf("L3: stored %d in epoch %d, want %d", got, counter.Epoch-first, want)
+	for _, when := range []string{"before the look at the key", "after it"} {
+		c, store, cache := newClock(), newStore(), new(hooked)
+		l := mustNew(t, store, limiter.Config{
+			Limit: 100, Clock: c,
+			NewCache: func(cfg limiter.CacheConfig) limiter.LocalCache {
+				cache.LocalCache = limiter.NewDefaultCache(cfg)
+				return cache
+			},
+			CacheEntries: 1, // so that each use is told to the cache
+		})
+		admit(l, "k", 3)
+		flush(t, l)
+		c.set(epochStart.Add(time.Minute - time.Millisecond))
+		admit(l, "k", 4)
+		begun := false
+		begin := func() {
+			begun = true
+			c.set(epochStart.Add(time.Minute))
+			admit(l, "k", 5)
+		}
+		if when == "after it" {
+			cache.onTouch = begin
+		} else {
+			cache.onLen = begin
+		}
+		flush(t, l)
+		flush(t, l)
+		if !begun {
+			t.Fatalf("%s: the loop did not call the cache", when)
+		}
+		first := epochStart.Unix() / 60
+		want := map[limiter.Counter]int64{{Key: "k", Epoch: first}: 7, {Key: "k", Epoch: first + 1}: 5}
+		if diff := cmp.Diff(want, applied(store)); diff != "" {
+			t.Errorf("L3: the epoch began %s (-want +stored):\n%s", when, diff)
+		}
+		conserved(t, l, 12)
+		if got := used(l, "k"); got != 12 {
+			t.Errorf("the epoch began %s: %d used, want 12", when, got)
 		}
 	}
-	conserved(t, l, 12)
-	if got := used(l, "k"); got != 12 {
-		t.Errorf("%d used, want 12", got)
-	}
-}
-
-type touchHook struct {
-	limiter.LocalCache
-	hook func()
-}
-
-func (h *touchHook) Touch(key string) {
-	h.hook()
-	h.LocalCache.Touch(key)
 }
 
 // skewed is a store whose clock differs from the node's.

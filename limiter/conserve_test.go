@@ -145,6 +145,71 @@ func TestL3_AnExchangeThatOutlastsItsEpochs(t *testing.T) {
 	}
 }
 
+// What is in doubt counts as arrived, so that a node whose requests get lost does
+// not let through the same events again.
+func TestL3_WhatIsInDoubtIsCounted(t *testing.T) {
+	t.Parallel()
+	for name, rule := range map[string]faultstore.Rule{"request lost": requestLost, "reply lost": replyLost} {
+		cfg := limiter.Config{Limit: 1000, Clock: newClock()}
+		store := faultstore.Wrap(others(t, cfg, "k", 30))
+		l := mustNew(t, store, cfg)
+		l.AllowN("k", 5)
+		flush(t, l)
+		store.SetRule(rule)
+		l.AllowN("k", 10)
+		l.Flush(t.Context())
+		if got := used(l, "k"); got != 45 {
+			t.Errorf("%s: %d used, want 45", name, got)
+		}
+		store.SetRule(nil)
+		l.AllowN("k", 1)
+		flush(t, l)
+		if got := used(l, "k"); got != 46 {
+			t.Errorf("%s: %d used after the next reply, want 46", name, got)
+		}
+		if s := l.Totals(); s.Unknown != 10 || s.Acknowledged != 6 {
+			t.Errorf("%s: got %+v, want 10 in doubt and 6 acknowledged", name, s)
+		}
+	}
+}
+
+// between is a clock that does something while a decision asks for the time.
+type between struct {
+	*clock
+	do func()
+}
+
+func (b *between) Now() time.Time {
+	once(&b.do)
+	return b.clock.Now()
+}
+
+// A decision looks at its key, asks for the time, and counts. Whatever the loop does
+// in between, the event is not forgotten.
+func TestL3_TheLoopActsInTheMiddleOfADecision(t *testing.T) {
+	t.Parallel()
+	for name, act := range map[string]func(l *limiter.Limiter){
+		"sends all":          func(l *limiter.Limiter) { l.Flush(context.Background()) },
+		"lets go of the key": func(l *limiter.Limiter) { l.Flush(context.Background()); l.Flush(context.Background()) },
+		"ends":               func(l *limiter.Limiter) { l.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := &between{clock: newClock()}
+			l := mustNew(t, newStore(), limiter.Config{Limit: 1000, Clock: c})
+			l.Allow("k")
+			flush(t, l)
+			l.Allow("k") // known, and on the loop's list
+			c.do = func() { act(l) }
+			l.Allow("k")
+			if c.do != nil {
+				t.Fatal("the decision did not ask for the time")
+			}
+			l.Flush(t.Context())
+			conserved(t, l, 3)
+		})
+	}
+}
+
 // Deciding goes on while everything is sent over and over, and while the limiter
 // is closed.
 func TestL3_DecisionsBesideExchangesAndShutdown(t *testing.T) {

@@ -282,15 +282,23 @@ func others(t *testing.T, cfg limiter.Config, key string, n int64) limiter.Store
 func TestL2_TheSumOfOwnAndOthersSaturates(t *testing.T) {
 	t.Parallel()
 	const limit = math.MaxInt64 - 1
-	cfg := limiter.Config{Limit: limit, Clock: newClock()}
-	var l *limiter.Limiter
-	store := &before{Store: others(t, cfg, "k", limit-10)}
-	l = mustNew(t, store, cfg)
-	l.AllowN("k", 5)
-	store.do = func() { l.AllowN("k", limit-10) }
-	flush(t, l)
-	if d := l.Check("k", 1); d.Allowed || d.Remaining != 0 {
-		t.Errorf("L2: got %+v with twice the limit used up", d)
+	for _, countDenied := range []bool{false, true} {
+		cfg := limiter.Config{Limit: limit, Clock: newClock(), CountDenied: countDenied}
+		store := &before{Store: others(t, cfg, "k", limit-10)}
+		l := mustNew(t, store, cfg)
+		l.AllowN("k", 5)
+		store.do = func() { l.AllowN("k", limit-10) }
+		flush(t, l)
+		for range 3 {
+			if d := l.Check("k", math.MaxInt64); d.Allowed || d.Remaining != 0 {
+				t.Errorf("L2: got %+v with twice the limit used up", d)
+			}
+		}
+		l.Close() // the store refuses what goes over the top
+		if s := l.Totals(); s.Accepted != limit-5 || s.Denied != math.MaxInt64 {
+			t.Errorf("got %+v, want %d accepted, and as many denied as can be told", s, limit-5)
+		}
+		conserved(t, l, limit-5)
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/fleetlimit/fleetlimit/internal/faultstore"
 	"github.com/fleetlimit/fleetlimit/limiter"
 	memorystore "github.com/fleetlimit/fleetlimit/store/memory"
@@ -343,6 +345,32 @@ func TestFleet_ManyKeysNearTheirLimit(t *testing.T) {
 	}
 	if passed < keys || passed > 3*keys {
 		t.Errorf("admitted %d of %d keys that had two events left each", passed, keys)
+	}
+}
+
+// The counter of nodes expires, too, even if that is confirmed after its epoch.
+func TestCensus_ExpiryIsRepeated(t *testing.T) {
+	t.Parallel()
+	c, store := newClock(), newStore()
+	s := &spy{Store: store}
+	l := mustNew(t, s, limiter.Config{Limit: 10, Clock: c})
+	store.SetRule(func(_ int, b *limiter.Batch) faultstore.Fault {
+		return faultstore.Fault{Kind: faultstore.Refuse, After: len(b.Adds)}
+	})
+	c.run(30*time.Second, l)
+	c.set(epochStart.Add(time.Minute))
+	store.SetRule(nil)
+	c.run(3*time.Second, l)
+	confirmed := make(map[int64]int)
+	for _, b := range s.batches {
+		for _, x := range b.Expires {
+			if x.Outcome == limiter.Applied {
+				confirmed[x.Epoch-epochStart.Unix()/60]++
+			}
+		}
+	}
+	if diff := cmp.Diff(map[int64]int{0: 1, 1: 1}, confirmed); diff != "" {
+		t.Errorf("confirmed expiries per epoch (-want +got):\n%s", diff)
 	}
 }
 

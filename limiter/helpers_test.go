@@ -101,9 +101,10 @@ func newStore() *faultstore.Store { return faultstore.Wrap(memorystore.New()) }
 
 // The ways in which a store can be away.
 var (
-	refused   = faultstore.Always(faultstore.Fault{Kind: faultstore.Refuse})
-	replyLost = faultstore.Always(faultstore.Fault{Kind: faultstore.LoseReply})
-	hanging   = faultstore.Always(faultstore.Fault{Kind: faultstore.LoseRequest, Delay: faultstore.Forever})
+	refused     = faultstore.Always(faultstore.Fault{Kind: faultstore.Refuse})
+	requestLost = faultstore.Always(faultstore.Fault{Kind: faultstore.LoseRequest})
+	replyLost   = faultstore.Always(faultstore.Fault{Kind: faultstore.LoseReply})
+	hanging     = faultstore.Always(faultstore.Fault{Kind: faultstore.LoseRequest, Delay: faultstore.Forever})
 )
 
 // admit asks for one event of key n times and returns how many passed.

@@ -142,14 +142,16 @@ func TestL5_RecoveryIsNoticedAtTheNextTick(t *testing.T) {
 	t.Parallel()
 	c, store := newClock(), newStore()
 	l := mustNew(t, store, limiter.Config{Limit: 1000, Clock: c, Outage: limiter.OutageDeny, OutageAfter: 3 * time.Second})
-	l.Allow("k")
-	flush(t, l)
-	c.run(5*time.Second, l) // the census is done with this epoch
-	store.SetRule(refused)
-	for range 10 {
+	for range 5 { // so that the key is not due for being new, nor the census for the epoch
 		l.Allow("k")
-		l.Allow("new")
+		flush(t, l)
 		c.run(time.Second, l)
+	}
+	store.SetRule(refused)
+	for range 5 {
+		l.Allow("k")
+		l.Flush(t.Context())
+		c.advance(time.Second)
 	}
 	if d := l.Check("k", 1); d.Reason != limiter.ReasonOutageDenied {
 		t.Fatalf("no outage: got %+v", d)
