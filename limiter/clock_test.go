@@ -137,6 +137,11 @@ func TestClock_SetBackKeepsTheCountsOfOthers(t *testing.T) {
 	if got := used(l, "k"); got != 35 {
 		t.Errorf("%d used, want 35", got)
 	}
+	l.Allow("k")
+	flush(t, l)
+	if got := used(l, "k"); got != 36 {
+		t.Errorf("%d used after a reply about the epoch that is current again, want 36", got)
+	}
 }
 
 // hooked is a cache that the loop asks for its size before it looks at keys, and
